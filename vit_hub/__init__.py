@@ -1,0 +1,55 @@
+"""vit_hub: one Vision Transformer for timm and Hugging Face.
+
+``import vit_hub`` costs next to nothing: it imports neither torch, timm nor transformers. It only asks to be told
+when they are imported, and registers its models then (or at once, where they already are).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+import wrapt
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "ViTConfig": "modeling.config",
+    "VisionTransformer": "modeling.vit",
+    "MyViTConfig": "modeling.configuration_myvit",
+    "MyViTModel": "modeling.modeling_myvit",
+    "MyViTForImageClassification": "modeling.modeling_myvit",
+    "MyViTForMaskedImageModeling": "modeling.modeling_myvit",
+    "MyViTBackbone": "modeling.modeling_myvit",
+    "MyViTImageProcessor": "modeling.image_processing_myvit",
+    "MyViTImageProcessorPil": "modeling.image_processing_myvit",
+}
+
+__all__ = ["__version__", *_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _register_timm(module: Any) -> None:
+    importlib.import_module(".timm_plugin", __name__)
+
+
+def _register_transformers(module: Any) -> None:
+    plugin = importlib.import_module(".transformers_plugin", __name__)
+    plugin.register(module.__name__)
+
+
+wrapt.register_post_import_hook(_register_timm, "timm")
+for _name in ("configuration_auto", "modeling_auto", "image_processing_auto"):
+    wrapt.register_post_import_hook(_register_transformers, f"transformers.models.auto.{_name}")
