@@ -6,6 +6,7 @@
     ├── ConfigError          (ValueError) a configuration that cannot be built        .reasons
     ├── UnknownNameError     (KeyError)   no such preset, dialect, policy ...          .name .known
     ├── CheckpointError      (ValueError) a file that cannot be read as a checkpoint   .path
+    ├── FolderError          (ValueError) a folder that cannot be written or opened    .path
     ├── TranslationError     (ValueError) tensors that do not fit                      .missing .unexpected .mismatched
     ├── UnsupportedError     (ValueError) a network ours cannot hold exactly           .tensors .use_instead
     ├── UndecidedError       (ValueError) what neither file nor table nor user tells   .fields
@@ -47,6 +48,14 @@ class CheckpointError(VitHubError, ValueError):
     def __init__(self, path: object, problem: str) -> None:
         self.path = str(path)
         super().__init__(f"{path}: {problem}")
+
+
+class FolderError(VitHubError, ValueError):
+    """A model folder that cannot be written or opened."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        self.path = str(path)
+        super().__init__(f"{path} {problem}")
 
 
 class TranslationError(VitHubError, ValueError):

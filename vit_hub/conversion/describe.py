@@ -1,0 +1,234 @@
+"""From tensors and descriptions to a configuration, with the origin of every field.
+
+Who is believed, in this order: the user (``--set``), a description beside the file (``config.json``), the table of
+releases, the tensors themselves, the family's defaults. What the tensors show cannot be overruled. What nobody tells
+is an error that names the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import TranslationError, UndecidedError, UnknownNameError
+from ..modeling.config import ViTConfig
+from .detect import Match
+from .releases import Release, heads
+from .rules import observed_axis
+
+Shapes = Mapping[str, tuple[int, ...]]
+FIELDS = {f.name for f in fields(ViTConfig)}
+SETTINGS = FIELDS | {"mlp_ratio", "weights"}  # further words of the user's
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value, and who said so."""
+
+    value: Any
+    origin: str  # "file", "config.json", "release", "family", "user"
+
+
+@dataclass(frozen=True)
+class Description:
+    """The configuration of the file as it is, before any resizing the user asked for."""
+
+    facts: dict[str, Fact]
+
+    @property
+    def config(self) -> ViTConfig:
+        return ViTConfig(**{name: fact.value for name, fact in self.facts.items()})
+
+
+def describe(
+    match: Match,
+    shapes: Shapes,
+    *,
+    config: Mapping[str, Any],
+    release: Release | None,
+    settings: Mapping[str, Any],
+) -> Description:
+    """The configuration of a recognised checkpoint.
+
+    Args:
+        shapes: of our tensors.
+        config: fields that a description beside the file gives, in our words.
+        settings: what the user said.
+    """
+    if unknown := sorted(set(settings) - SETTINGS):
+        raise UnknownNameError("setting", unknown[0], SETTINGS)
+    told: dict[str, Fact] = {}
+    for origin, values in (
+        ("family", match.plan.dialect.defaults),
+        ("release", release.fields if release else {}),
+        ("config.json", config),
+        ("user", {name: value for name, value in settings.items() if name in FIELDS}),
+    ):
+        told.update({name: Fact(value, origin) for name, value in values.items()})
+
+    seen = _from_shapes(shapes)
+    undecided: dict[str, str] = {}
+    _tokens_and_grid(shapes, seen, told, settings, undecided)
+    _heads(match, shapes, seen, told, undecided)
+    _pooling(shapes, seen, told)
+    if seen["mlp_layer"] == "swiglu" and told.get("act_layer", Fact(None, "family")).origin == "family":
+        told["act_layer"] = Fact("silu", "family")  # what makes a gated MLP a SwiGLU
+    for name in ("act_layer", "norm_eps"):
+        if name not in told:
+            undecided[name] = "tensors do not show it"
+    contradictions = [
+        f"{name}: {told[name].origin} says {told[name].value!r}, the tensors show {value!r}"
+        for name, value in seen.items()
+        if name in told and told[name].origin != "family" and name not in _RESIZABLE and told[name].value != value
+    ]
+    if contradictions:
+        raise TranslationError(match.plan.dialect.name, mismatched=contradictions)
+    if undecided:
+        raise UndecidedError(undecided)
+
+    facts = {name: Fact(value, "file") for name, value in seen.items()}
+    for name, fact in told.items():
+        if name not in facts and name in FIELDS:
+            facts[name] = fact
+    return Description(facts)
+
+
+# Told sizes are not compared with the file's: another size is a request to resize, made elsewhere.
+_RESIZABLE = ("img_size", "patch_size")
+
+
+def _from_shapes(shapes: Shapes) -> dict[str, Any]:
+    """What the tensors show beyond doubt."""
+    required = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
+    if missing := [name for name in required if name not in shapes]:
+        raise TranslationError("a ViT", missing=missing)
+    width, channels, *kernel = shapes["patch_embed.proj.weight"]
+    stem, stride, channels = _stem(shapes, channels)
+    fc1, fc2 = shapes["blocks.0.mlp.fc1.weight"][0], shapes["blocks.0.mlp.fc2.weight"][1]
+    seen: dict[str, Any] = {
+        "in_chans": channels,
+        "patch_size": (kernel[0] * stride, kernel[1] * stride),
+        "patch_bias": "patch_embed.proj.bias" in shapes,
+        "stem_layers": stem,
+        "class_token": "cls_token" in shapes,
+        "dist_token": "dist_token" in shapes,
+        "reg_tokens": shapes["reg_token"][1] if "reg_token" in shapes else 0,
+        "mask_token": "mask_token" in shapes,
+        "pre_norm": "norm_pre.weight" in shapes,
+        "embed_dim": width,
+        "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
+        "mlp_dim": fc2,
+        "mlp_layer": "swiglu" if fc1 == 2 * fc2 else "mlp",
+        "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
+        "qk_norm": "blocks.0.attn.q_norm.weight" in shapes,
+        "final_norm": "norm.weight" in shapes or "fc_norm.weight" in shapes,
+        "fc_norm": "fc_norm.weight" in shapes,
+        "representation_size": shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else 0,
+        "dist_head": "head_dist.weight" in shapes,
+        "num_classes": shapes["head.weight"][0] if "head.weight" in shapes else 0,
+    }
+    if "pos_embed" in shapes:
+        seen["pos_embed"] = "learn"
+    if "blocks.0.ls1.gamma" not in shapes:
+        seen["init_values"] = None
+    return seen
+
+
+def _stem(shapes: Shapes, channels: int) -> tuple[tuple[int, ...] | None, int, int]:
+    """Units per stage of a ResNetV2 stem, its stride, and the channels of the image."""
+    if "patch_embed.backbone.conv.weight" in shapes:
+        return (), 4, shapes["patch_embed.backbone.conv.weight"][1]
+    if "patch_embed.backbone.stem.conv.weight" not in shapes:
+        return None, 1, channels
+    units: dict[int, int] = {}
+    for name in shapes:
+        if name.startswith("patch_embed.backbone.stages."):
+            _, _, _, stage, _, unit, *_ = name.split(".")
+            units[int(stage)] = max(units.get(int(stage), 0), int(unit) + 1)
+    layers = tuple(units[stage] for stage in sorted(units))
+    return layers, 4 * 2 ** (len(layers) - 1), shapes["patch_embed.backbone.stem.conv.weight"][1]
+
+
+def _tokens_and_grid(
+    shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact], settings: Mapping[str, Any], undecided: dict[str, str]
+) -> None:
+    """Position slots of the prefix tokens, and the grid; both from one number, the count of positions."""
+    patch = seen["patch_size"]
+    described = told.get("img_size")
+    if "pos_embed" not in shapes:
+        told.setdefault("pos_embed", Fact("none", "family"))
+        if described is None:
+            told["img_size"] = Fact((14 * patch[0], 14 * patch[1]), "family")
+        return
+    told.pop("pos_embed", None)
+    count = shapes["pos_embed"][1]
+    tokens, registers = int(seen["class_token"]) + int(seen["dist_token"]), seen["reg_tokens"]
+    # Which prefix tokens have a position: all of them, all but the registers, or none.
+    options = {tokens + registers: {"no_embed_class": False, "no_embed_reg": False}}
+    if registers:
+        options[tokens] = {"no_embed_class": False, "no_embed_reg": True}
+    options[0] = {"no_embed_class": tokens + registers > 0, "no_embed_reg": False}
+    for name in ("no_embed_class", "no_embed_reg"):
+        if name in told and told[name].origin == "user":
+            options = {slots: option for slots, option in options.items() if option[name] == told[name].value}
+
+    if described is not None:
+        size = _pair(described.value)
+        grid = (size[0] // patch[0], size[1] // patch[1])
+        if (slots := count - grid[0] * grid[1]) in options:
+            seen.update(options[slots], img_size=size)
+            if any(s % p for s, p in zip(size, patch, strict=True)):
+                seen["drop_partial"] = True
+            for name in ("no_embed_class", "no_embed_reg"):
+                told.pop(name, None)
+            return
+        if described.origin == "config.json":
+            raise TranslationError(
+                "config.json", mismatched=[f"pos_embed has {count} positions; {size[0]}x{size[1]} has {grid[0] * grid[1]} patches"]
+            )
+    squares = {slots: math.isqrt(count - slots) for slots in options if math.isqrt(max(count - slots, 0)) ** 2 == count - slots > 0}
+    if len(squares) != 1:
+        how = "no square grid fits" if not squares else "several grids fit"
+        undecided["img_size"] = f"{count} positions, {tokens + registers} prefix tokens: {how}; give the native size"
+        return
+    (slots, side), = squares.items()
+    for name in ("no_embed_class", "no_embed_reg"):
+        told.pop(name, None)
+    seen.update(options[slots])
+    told["img_size"] = Fact((side * patch[0], side * patch[1]), "family")  # square images are a convention, not a fact
+
+
+def _heads(match: Match, shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact], undecided: dict[str, str]) -> None:
+    """The number of heads: an axis in JAX layouts, a guess of conventions elsewhere, else undecided."""
+    if (axis := observed_axis(match.plan, match.tensors, "heads")) is not None:
+        seen["num_heads"] = axis
+    elif "rope_embed.periods" in match.tensors:
+        seen["num_heads"] = seen["embed_dim"] // (4 * match.tensors["rope_embed.periods"].shape[0])
+    elif "blocks.0.attn.q_norm.weight" in shapes:
+        seen["num_heads"] = seen["embed_dim"] // shapes["blocks.0.attn.q_norm.weight"][0]
+    elif "num_heads" not in told:
+        if (usual := heads(match.plan.dialect.family, seen["embed_dim"])) is not None:
+            told["num_heads"] = Fact(usual, "family")
+        else:
+            undecided["num_heads"] = f"width {seen['embed_dim']} has no usual number of heads"
+
+
+def _pooling(shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact]) -> None:
+    """How tokens become one vector; often only the family's habit tells."""
+    width = seen["embed_dim"]
+    before_head = shapes.get("pre_logits.fc.weight", shapes.get("head.weight", (0, 0)))[1]
+    if "attn_pool.latent" in shapes:
+        seen["global_pool"] = "map"
+    elif before_head == 2 * width:
+        seen["global_pool"] = "token_avg"
+    elif "global_pool" not in told:
+        average = seen["fc_norm"] or not seen["class_token"]
+        told["global_pool"] = Fact("avg" if average else "token", "family")
+    if "init_values" not in seen:
+        told.setdefault("init_values", Fact(1e-5, "family"))  # where new LayerScales would start; the old are in the file
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))

@@ -1,0 +1,149 @@
+"""Published checkpoints that are told apart by their file names, and what only their papers or code say.
+
+Names match anywhere in the file name. Fields are configuration fields (see ``ViTConfig``) and come before the family's
+defaults; ``about`` is what a model card needs: licence, paper, preprocessing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+SATELLITE = {"mean": (0.430, 0.411, 0.296), "std": (0.213, 0.156, 0.143)}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A family of published files."""
+
+    family: str
+    pattern: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def matches(self, name: str) -> bool:
+        return re.search(self.pattern, name, re.IGNORECASE) is not None
+
+
+RELEASES = (
+    Release(
+        "dinov3",
+        r"dinov3_.*sat493m",
+        about={"license": "other", "license_name": "dinov3-license", "paper": "2508.10104", **SATELLITE},
+    ),
+    Release(
+        "dinov3",
+        r"dinov3_",
+        about={"license": "other", "license_name": "dinov3-license", "paper": "2508.10104", **IMAGENET},
+    ),
+    Release("dinov2", r"dinov2_", about={"license": "apache-2.0", "paper": "2304.07193", **IMAGENET}),
+    Release(
+        "dino",
+        r"dino_(deit|vit|.*pretrain)",
+        {"resample": "dinov2"},
+        {"license": "apache-2.0", "paper": "2104.14294", **IMAGENET},
+    ),
+    Release(
+        "mae",
+        r"mae_(pretrain|visualize|finetuned)",
+        {"resample": "deit"},
+        {"license": "cc-by-nc-4.0", "paper": "2111.06377", **IMAGENET},
+    ),
+    Release(
+        "mocov3",
+        r"vit-[sb]-300ep",
+        {"resample": "deit"},
+        {"license": "cc-by-nc-4.0", "paper": "2104.02057", **IMAGENET, "interpolation": "bilinear"},
+    ),
+    Release(
+        "deit3",
+        r"deit_3_",
+        {"resample": "deit"},
+        {"license": "apache-2.0", "paper": "2204.07118", **IMAGENET, "crop_pct": 1.0},
+    ),
+    Release("deit", r"deit_", {"resample": "deit"}, {"license": "apache-2.0", "paper": "2012.12877", **IMAGENET}),
+    Release(
+        "msn",
+        r"vit[sbl]\d+_\d00ep",
+        {"resample": "deit"},
+        {"license": "cc-by-nc-4.0", "paper": "2204.07141", **IMAGENET},
+    ),
+    Release(
+        "ijepa",
+        r"in(1|22)k-vit\.",
+        {"resample": "deit"},
+        {"license": "cc-by-nc-4.0", "paper": "2301.08243", **IMAGENET},
+    ),
+    Release(
+        "clip",
+        r"^vit-[bl]-(16|32|14)(-336px)?(_state_dict)?\.pt$",
+        {"act_layer": "quick_gelu"},
+        {"license": "mit", "paper": "2103.00020", **CLIP, "crop_pct": 1.0},
+    ),
+    Release("torchvision", r"vit_[blh]_\d+_(lc_)?swag-", about={"license": "cc-by-nc-4.0", "paper": "2201.08371"}),
+    Release("torchvision", r"vit_[bl]_\d+-[0-9a-f]{8}", about={"license": "bsd-3-clause", "interpolation": "bilinear"}),
+    Release("beit", r"beit", about={"license": "mit", "paper": "2106.08254", **HALF}),
+    Release("eva", r"eva_", about={"license": "mit", "paper": "2211.07636", **CLIP}),
+)
+
+# What a family's own code does to images, and under which licence its weights were published.
+ABOUT: dict[str, Mapping[str, Any]] = {
+    "google": {"license": "apache-2.0", "paper": "2010.11929", **HALF, "interpolation": "bilinear", "crop_mode": "squash"},
+    "big_vision": {"license": "apache-2.0", "paper": "2205.01580", **HALF, "interpolation": "bilinear"},
+    "dinov2": {"license": "apache-2.0", "paper": "2304.07193", **IMAGENET},
+    "dinov3": {"license": "other", "license_name": "dinov3-license", "paper": "2508.10104", **IMAGENET},
+    "mae": {"license": "cc-by-nc-4.0", "paper": "2111.06377", **IMAGENET},
+    "mocov3": {"license": "cc-by-nc-4.0", "paper": "2104.02057", **IMAGENET, "interpolation": "bilinear"},
+    "msn": {"license": "cc-by-nc-4.0", "paper": "2204.07141", **IMAGENET},
+    "torchvision": {**IMAGENET, "interpolation": "bilinear"},
+    "swag": {"license": "cc-by-nc-4.0", "paper": "2201.08371", **IMAGENET, "crop_pct": 1.0},
+    "clip": {**CLIP, "crop_pct": 1.0},
+    "openclip": {**CLIP, "crop_pct": 1.0},
+    "deit": {**IMAGENET},
+    "dino": {**IMAGENET},
+    "ibot": {**IMAGENET},
+    "beit": {**HALF},
+    "jeonsworld": {**HALF, "interpolation": "bilinear", "crop_mode": "squash"},
+    "lukemelas": {**HALF, "interpolation": "bilinear", "crop_mode": "squash"},
+    "keras-hub": {**HALF, "interpolation": "bilinear", "crop_mode": "squash"},
+}
+
+# Heads by width, where every release of that width agrees (MoCo v3's S is the exception, see below).
+HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16, 1408: 16, 1664: 16}
+HEADS_OF_FAMILY = {
+    ("mocov3", 384): 12,
+    ("dinov2", 1536): 24,
+    ("transformers-dinov2", 1536): 24,
+    ("dinov3", 1280): 20,
+    ("dinov3", 4096): 32,
+    ("transformers-dinov3", 1280): 20,
+    ("transformers-dinov3", 4096): 32,
+    ("transformers-siglip", 1152): 16,
+    ("transformers-siglip", 1536): 16,
+    ("openclip", 1152): 16,
+}
+HEAD_WIDTH = {"clip": 64}  # families that fix the width of a head instead; open_clip_config.json may say otherwise
+
+
+def find_release(name: str) -> Release | None:
+    """The published family a file name belongs to.
+
+    Example:
+        >>> find_release("dinov2_vitb14_reg4_pretrain.pth").family
+        'dinov2'
+    """
+    return next((release for release in RELEASES if release.matches(name)), None)
+
+
+def heads(family: str, width: int) -> int | None:
+    """The number of heads that every release of this family and width has."""
+    if (family, width) in HEADS_OF_FAMILY:
+        return HEADS_OF_FAMILY[family, width]
+    if family in HEAD_WIDTH and width % HEAD_WIDTH[family] == 0:
+        return width // HEAD_WIDTH[family]
+    return HEADS.get(width)

@@ -1,0 +1,104 @@
+"""What the user pointed at: a file, a folder of some library, or a repository on the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError
+from .containers import Checkpoint, open_checkpoint
+
+# In the order of preference; the first that is there is the one to read.
+WEIGHTS = (
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+    "model.weights.h5",
+)
+BESIDE = {"model.weights.h5": ("task.weights.h5",)}  # keras-hub keeps the head in a file of its own
+DESCRIPTIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json", "task.json", "preprocessor.json")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files to read, and the descriptions found beside them."""
+
+    name: str  # as the user gave it
+    files: tuple[Path, ...]
+    described: dict[str, dict[str, Any]] = field(default_factory=dict)  # file name -> its JSON
+    repo: str | None = None
+    revision: str | None = None
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        first, *others = self.files
+        opened = open_checkpoint(first)
+        for other in others:
+            opened = opened.merged(open_checkpoint(other))
+        return opened
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.described.get("config.json", {})
+
+    @cached_property
+    def sha256(self) -> dict[str, str]:
+        """The checksum of every file that holds weights."""
+        return {file.name: _sha256(file) for file in self.checkpoint.files}
+
+
+def locate(source: str | Path, extra: tuple[str | Path, ...] = ()) -> Source:
+    """Find the files of a source. ``extra`` are further files that belong to it (a separate head).
+
+    Example:
+        >>> locate("ViT-B_16.npz").files  # doctest: +SKIP
+        (PosixPath('ViT-B_16.npz'),)
+    """
+    path = Path(source)
+    more = tuple(Path(file) for file in extra)
+    if path.is_file():
+        return Source(str(source), (path, *more), _descriptions(path.parent))
+    if path.is_dir():
+        return Source(str(source), (*_weights(path), *more), _descriptions(path))
+    from ..hub.load import fetch, parse_id  # only here: reading a repository is the Hub's business
+
+    repo = parse_id(str(source))
+    if repo is None:
+        raise CheckpointError(source, "no such file or folder, and not a Hub id (owner/name[@revision][:file])")
+    fetched = fetch(repo, WEIGHTS, DESCRIPTIONS)
+    files = (fetched.folder / repo.file,) if repo.file else _weights(fetched.folder)
+    return Source(str(source), (*files, *more), _descriptions(fetched.folder), repo.name, fetched.revision)
+
+
+def _weights(folder: Path) -> tuple[Path, ...]:
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            beside = [folder / other for other in BESIDE.get(name, ()) if (folder / other).is_file()]
+            return (folder / name, *beside)
+    raise CheckpointError(folder, f"no weights in this folder; looked for {', '.join(WEIGHTS)}")
+
+
+def _descriptions(folder: Path) -> dict[str, dict[str, Any]]:
+    found = {}
+    for name in DESCRIPTIONS:
+        file = folder / name
+        if file.is_file():
+            try:
+                content = json.loads(file.read_text())
+            except ValueError as error:
+                raise CheckpointError(file, f"not JSON ({error})") from None
+            if isinstance(content, dict):
+                found[name] = content
+    return found
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
