@@ -1,10 +1,148 @@
-"""stub"""
+"""The same input through another implementation, and the record of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-@dataclass
+
+import torch
+from torch import Tensor
+
+from .. import __version__
+from ..errors import VerificationError
+from ..modeling.config import ViTConfig
+from ..modeling.vit import VisionTransformer
+from .references import Outputs, find_reference, run_ours
+from .source import Source
+from .translate import Reading, tensors
+
+TOLERANCE = 1e-5  # of the largest absolute value of the reference, and of 1 where that is smaller
+SEED = 0
+BATCH = 2
+
+
+@dataclass(frozen=True)
 class Proof:
+    """What was done to a checkpoint and how far the result is from a reference."""
+
     record: dict[str, Any]
+
+    def raise_if_wrong(self) -> None:
+        """Refuse a result whose numbers are wrong."""
+        if self.record["verdict"] == "wrong":
+            check = self.record["verification"]
+            raise VerificationError(check["reference"], check["worst"], check["tolerance"])
+
     @classmethod
-    def skipped(cls,*a): return cls({"verdict":"not verified"})
-    def raise_if_wrong(self): pass
-def prove(*a): return Proof({"verdict":"not verified"})
+    def skipped(cls, source: Source, reading: Reading, digest: str, notes: Sequence[str]) -> Proof:
+        """The record of a conversion that nobody asked to verify."""
+        return cls({**_record(source, reading, digest, notes), "verdict": "not verified", "why": "--no-verify"})
+
+
+def prove(source: Source, reading: Reading, network: VisionTransformer, digest: str, notes: Sequence[str]) -> Proof:
+    """Run a reference on the same input and compare everything it gives."""
+    record = _record(source, reading, digest, notes)
+    reference, tried = find_reference(source, reading)
+    if reference is None:
+        why = "no implementation of another library can run this network"
+        return Proof({**record, "verdict": "not verified", "why": why, "tried": tried})
+    native = reading.config
+    x = torch.randn(BATCH, native.in_chans, *native.img_size, generator=torch.Generator().manual_seed(SEED))
+    theirs = reference.run(x)
+    name, version, how, config = reference.name, reference.version, reference.how, reference.config
+    del reference  # one network in memory at a time
+    ours = run_ours(_comparable(network, reading, config), x)
+    errors = compare(ours, theirs)
+    worst = max(errors, key=lambda error: error["relative"])
+    record["verification"] = {
+        "reference": name,
+        "version": version,
+        "how": how,
+        "input": f"normal noise {list(x.shape)}, seed {SEED}, float32",
+        "tolerance": TOLERANCE,
+        "errors": errors,
+        "worst": worst["relative"],
+        "differs_in": _differences(native, config),
+        "tried_before": tried,
+    }
+    record["verdict"] = "verified" if worst["relative"] <= TOLERANCE else "wrong"
+    return Proof(record)
+
+
+def compare(ours: Outputs, theirs: Outputs) -> list[dict[str, Any]]:
+    """Maximal errors of everything both sides have, absolute and relative to the reference's largest value."""
+    pairs: list[tuple[str, Tensor | None, Tensor | None]] = [
+        ("output", ours.output, theirs.output),
+        ("tokens", ours.tokens, theirs.tokens),
+    ]
+    pairs += [(f"block {at}", a, b) for at, (a, b) in enumerate(zip(ours.blocks, theirs.blocks, strict=True))]
+    errors = []
+    for name, a, b in pairs:
+        if a is None or b is None:
+            continue
+        if a.shape != b.shape:
+            raise ValueError(f"{name}: ours is {list(a.shape)}, the reference's {list(b.shape)}")
+        absolute = (a.float() - b.float()).abs().max().item()
+        scale = max(b.abs().max().item(), 1.0)
+        errors.append({"what": name, "absolute": absolute, "relative": absolute / scale, "reference_max": b.abs().max().item()})
+    return errors
+
+
+def _comparable(network: VisionTransformer, reading: Reading, config: ViTConfig) -> VisionTransformer:
+    """Our network at the native size and with the reference's numerics, in float32."""
+    resized = network.config.grid_size != reading.config.grid_size or network.config.patch_size != reading.config.patch_size
+    state = dict(tensors(reading)) if resized else network.state_dict()
+    comparable = VisionTransformer(config, device="meta")
+    comparable.load_state_dict(state)
+    return comparable.eval()
+
+
+def _differences(native: ViTConfig, config: ViTConfig) -> dict[str, str]:
+    """Where the reference computes something else than the weights' own code, which we follow."""
+    ours, theirs = native.to_dict(), config.to_dict()
+    return {name: f"{ours[name]} in the result, {theirs[name]} for the comparison" for name in ours if ours[name] != theirs[name]}
+
+
+def _record(source: Source, reading: Reading, digest: str, notes: Sequence[str]) -> dict[str, Any]:
+    plan, view = reading.match.plan, reading.match.view
+    names = view.names
+    fates = {
+        **{names[name]: f"-> {move.target}" for move in plan.moves for name in move.sources},
+        **{names[name]: f"dropped: {reason}" for name, reason in plan.dropped.items()},
+        **{name: f"dropped: {reason}" for name, reason in view.dropped.items()},
+    }
+    several = Counter(names[name] for move in plan.moves for name in set(move.sources))
+    for name, count in several.items():
+        if count > 1:
+            fates[name] = "-> " + ", ".join(m.target for m in plan.moves if name in (names[s] for s in m.sources))
+    with_parameters = VisionTransformer(reading.config, device="meta")
+    parameters = sum(p.numel() for p in with_parameters.parameters())
+    filled = len(plan.moves)
+    return {
+        "vit_hub": __version__,
+        "source": {
+            "name": source.name,
+            "repo": source.repo,
+            "revision": source.revision,
+            "files": [
+                {"name": file.name, "size": file.stat().st_size, "sha256": source.sha256[file.name]}
+                for file in source.checkpoint.files
+            ],
+            "container": source.checkpoint.kind,
+        },
+        "family": plan.dialect.name,
+        "recognised": reading.match.how,
+        "release": reading.release.family if reading.release else None,
+        "coverage": f"{filled}/{len(with_parameters.state_dict())} tensors, 100 % of {parameters:,} parameters",
+        "tensors": fates,
+        "filled": {move.target: move.note for move in plan.moves if move.note},
+        "config": {
+            name: {"value": fact.value, "origin": fact.origin} for name, fact in sorted(reading.description.facts.items())
+        },
+        "weights_sha256": digest,
+        "notes": list(notes),
+        "versions": {name: importlib.metadata.version(name) for name in ("torch", "timm", "transformers", "safetensors")},
+    }

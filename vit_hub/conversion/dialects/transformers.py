@@ -49,10 +49,9 @@ EMBED = (
     Rule("embeddings.position_embeddings", "pos_embed"),
     *affine("embeddings.patch_embeddings.projection", "patch_embed.proj"),
 )
-ENDS = (
+ENDS = (*affine("layernorm", "norm"), *affine("pooler.dense", "pre_logits.fc"), *affine("classifier", "head"))
+TWO_HEADS = (
     *affine("layernorm", "norm"),
-    *affine("pooler.dense", "pre_logits.fc"),
-    *affine("classifier", "head"),
     *affine("cls_classifier", "head"),
     *affine("distillation_classifier", "head_dist"),
 )
@@ -64,25 +63,27 @@ VIT = {"act_layer": "gelu", "norm_eps": 1e-12, "resample": "transformers"}
 
 _VIT_BLOCKS = {
     "on-disk": (
+        "encoder.layer.0.layernorm_before.weight",
         "encoder.layer.{i}.",
         (*VIT_NORMS, *ON_DISK_ATTENTION, *affine("intermediate.dense", "mlp.fc1"), *affine("output.dense", "mlp.fc2")),
     ),
     "in-memory": (
+        "layers.0.layernorm_before.weight",
         "layers.{i}.",
         (*VIT_NORMS, *IN_MEMORY_ATTENTION, *affine("mlp.fc1", "mlp.fc1"), *affine("mlp.fc2", "mlp.fc2")),
     ),
 }
-_FIRST = {"on-disk": "encoder.layer.0.layernorm_before.weight", "in-memory": "layers.0.layernorm_before.weight"}
 
 VIT_DIALECTS = tuple(
     Dialect(
-        f"transformers-vit/{name}",
-        (*EMBED, *ENDS, *prefixed(prefix, "blocks.{i}.", rules)),
+        f"transformers-vit/{name}{suffix}",
+        (*EMBED, *ends, *prefixed(prefix, "blocks.{i}.", rules)),
         drops=VIT_DROPS,
         defaults=VIT,
-        required=(_FIRST[name],),
+        required=(first, *heads),
     )
-    for name, (prefix, rules) in _VIT_BLOCKS.items()
+    for name, (first, prefix, rules) in _VIT_BLOCKS.items()
+    for suffix, ends, heads in (("", ENDS, ()), ("-two-heads", TWO_HEADS, ("cls_classifier.weight",)))
 )
 
 # --------------------------------------------------------------------------------------------------- DINOv2 and DINOv3
