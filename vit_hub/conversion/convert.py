@@ -16,6 +16,7 @@ from ..hub.folder import PROOF, new_folder, open_folder, write_folder
 from ..modeling.config import ViTConfig
 from ..modeling.resample import resample_patch_kernel, resample_positions
 from ..modeling.vit import VisionTransformer
+from .export import export
 from .prove import Proof, prove
 from .releases import ABOUT
 from .source import Source, locate
@@ -64,6 +65,8 @@ def convert(
     reading = read(located, settings)
     config = resized(reading.config, settings)
     dtype = _dtype(reading, dtype)
+    if to != "vit_hub":
+        return _stock(located, reading, out, to, config, dtype, verify, force)
     with new_folder(out, force=force) as folder:
         digest = write_folder(
             folder,
@@ -80,6 +83,22 @@ def convert(
         (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
         proof.raise_if_wrong()
     return Conversion(Path(out), open_folder(out), config, proof.record, notes)
+
+
+def _stock(
+    source: Source, reading: Reading, out: str | Path, to: str, config: ViTConfig, dtype: torch.dtype, verify: bool, force: bool
+) -> Conversion:
+    """Into a stock format: the network in memory, then written in the other library's terms."""
+    network = VisionTransformer(config, device="meta", dtype=dtype)
+    network.load_state_dict(dict(resize(tensors(reading), reading.config, config)))
+    notes = tuple(_notes(network.eval()))
+    with new_folder(out, force=force) as folder:
+        written = export(network, to, folder, labels=reading.described.labels, about=about(reading))
+        proof = prove(source, reading, network, None, notes) if verify else Proof.skipped(source, reading, None, notes)
+        proof.record["written"] = written
+        (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
+        proof.raise_if_wrong()
+    return Conversion(Path(out), network, config, proof.record, notes)
 
 
 def resized(native: ViTConfig, settings: Mapping[str, Any]) -> ViTConfig:

@@ -37,12 +37,12 @@ class Proof:
             raise VerificationError(check["reference"], check["worst"], check["tolerance"])
 
     @classmethod
-    def skipped(cls, source: Source, reading: Reading, digest: str, notes: Sequence[str]) -> Proof:
+    def skipped(cls, source: Source, reading: Reading, digest: str | None, notes: Sequence[str]) -> Proof:
         """The record of a conversion that nobody asked to verify."""
         return cls({**_record(source, reading, digest, notes), "verdict": "not verified", "why": "--no-verify"})
 
 
-def prove(source: Source, reading: Reading, network: VisionTransformer, digest: str, notes: Sequence[str]) -> Proof:
+def prove(source: Source, reading: Reading, network: VisionTransformer, digest: str | None, notes: Sequence[str]) -> Proof:
     """Run a reference on the same input and compare everything it gives."""
     record = _record(source, reading, digest, notes)
     reference, tried = find_reference(source, reading)
@@ -106,7 +106,7 @@ def _differences(native: ViTConfig, config: ViTConfig) -> dict[str, str]:
     return {name: f"{ours[name]} in the result, {theirs[name]} for the comparison" for name in ours if ours[name] != theirs[name]}
 
 
-def _record(source: Source, reading: Reading, digest: str, notes: Sequence[str]) -> dict[str, Any]:
+def _record(source: Source, reading: Reading, digest: str | None, notes: Sequence[str]) -> dict[str, Any]:
     plan, view = reading.match.plan, reading.match.view
     names = view.names
     fates = {

@@ -111,7 +111,9 @@ def timm_network(config: ViTConfig) -> nn.Module:
     return network.eval()
 
 
-def _run_timm(network: Any) -> Callable[[Tensor], Outputs]:
+def run_timm(network: Any) -> Callable[[Tensor], Outputs]:
+    """timm's outputs."""
+
     def run(x: Tensor) -> Outputs:
         output, blocks = recorded(network, network.blocks, lambda: network(x))
         with torch.inference_mode():
@@ -133,7 +135,7 @@ def timm_npz(source: Source, reading: Reading) -> Reference:
         raise NoReferenceError("timm leaves out the representation layer")
     network: Any = timm_network(config)
     network.load_pretrained(str(source.files[0]))
-    return Reference("timm", timm.__version__, f"{READ_SOURCE} (npz)", _run_timm(network), config)
+    return Reference("timm", timm.__version__, f"{READ_SOURCE} (npz)", run_timm(network), config)
 
 
 def timm_state_dict(source: Source, reading: Reading) -> Reference:
@@ -157,7 +159,7 @@ def timm_state_dict(source: Source, reading: Reading) -> Reference:
     if "head.bias" not in state and config.num_classes:
         state["head.bias"] = torch.zeros(config.num_classes)
     network.load_state_dict(state, strict=True)
-    return Reference("timm", timm.__version__, READ_SOURCE, _run_timm(network), reading.config)
+    return Reference("timm", timm.__version__, READ_SOURCE, run_timm(network), reading.config)
 
 
 # ----------------------------------------------------------------------------------------------------------- torchvision
@@ -190,13 +192,17 @@ def _torchvision(config: ViTConfig, state: Mapping[str, Tensor], how: str) -> Re
                 module.approximate = "tanh"
     elif config.act_layer != "gelu":
         raise NoReferenceError(f"torchvision has no {config.act_layer}")
-    network.eval()
+    return Reference("torchvision", torchvision.__version__, how, run_torchvision(network.eval()), config)
+
+
+def run_torchvision(network: Any) -> Callable[[Tensor], Outputs]:
+    """torchvision's outputs; its tokens are not to be had without its private parts."""
 
     def run(x: Tensor) -> Outputs:
         output, blocks = recorded(network, network.encoder.layers, lambda: network(x))
         return Outputs(output, None, blocks)
 
-    return Reference("torchvision", torchvision.__version__, how, run, config)
+    return run
 
 
 # ---------------------------------------------------------------------------------------------------------- transformers
@@ -218,10 +224,14 @@ def transformers_folder(source: Source, reading: Reading) -> Reference:
     else:  # a state dict as it was in memory
         network = model_class(transformers.AutoConfig.from_pretrained(folder))
         network.load_state_dict({name: stored.read() for name, stored in source.checkpoint.tensors.items()})
-    return Reference(f"transformers {architecture}", transformers.__version__, READ_SOURCE, _run_transformers(network, reading.config), reading.config)
+    return Reference(f"transformers {architecture}", transformers.__version__, READ_SOURCE, run_transformers(network, reading.config), reading.config)
 
 
-def _run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Outputs]:
+_RANDOM_POOLER = ("ViTModel", "DeiTModel", "IJepaModel")
+
+
+def run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Outputs]:
+    """transformers' outputs, whatever the class calls them."""
     network = network.float().eval()
     layers = next(
         module
@@ -249,8 +259,8 @@ def _run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Out
                 pooled = network.visual_projection(pooled)
         if "CLIP" in type(network).__name__:
             tokens = None  # theirs are before the final norm
-        if config.global_pool == "avg" and not config.num_classes:
-            pooled = None  # a pooler of theirs is none of ours
+        if result.get("logits") is None and type(network).__name__ in _RANDOM_POOLER and not config.representation_size:
+            pooled = None  # these classes have a pooler even where the weights have none
         return Outputs(pooled, tokens, blocks)
 
     return run
@@ -266,7 +276,7 @@ def stock_transformers(source: Source, reading: Reading) -> Reference:
     stock = transformers_class(reading.config)
     network = open_transformers(stock, stock_state(stock, dict(tensors(reading)), reading.config))
     name = f"transformers {stock.name}"
-    return Reference(name, transformers.__version__, TRANSLATED, _run_transformers(network, reading.config), reading.config)
+    return Reference(name, transformers.__version__, TRANSLATED, run_transformers(network, reading.config), reading.config)
 
 
 def stock_timm(source: Source, reading: Reading) -> Reference:
@@ -279,7 +289,7 @@ def stock_timm(source: Source, reading: Reading) -> Reference:
         state, config = without_class_slot(state, config)
     network = timm_network(config)
     network.load_state_dict(state)
-    return Reference("timm", timm.__version__, TRANSLATED, _run_timm(network), config.replace(no_embed_class=reading.config.no_embed_class, no_embed_reg=reading.config.no_embed_reg))
+    return Reference("timm", timm.__version__, TRANSLATED, run_timm(network), config.replace(no_embed_class=reading.config.no_embed_class, no_embed_reg=reading.config.no_embed_reg))
 
 
 def without_class_slot(state: Mapping[str, Tensor], config: ViTConfig) -> tuple[dict[str, Tensor], ViTConfig]:
