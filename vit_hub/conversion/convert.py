@@ -61,7 +61,7 @@ def convert(
         >>> convert("ViT-B_16.npz", "my-vit").proof["verdict"]  # doctest: +SKIP
         'verified'
     """
-    located = locate(source, () if head is None else (head,))
+    located = locate(source, head)
     reading = read(located, settings)
     config = resized(reading.config, settings)
     dtype = _dtype(reading, dtype)

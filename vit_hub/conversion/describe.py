@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..errors import TranslationError, UndecidedError, UnknownNameError
+from ..errors import TranslationError, UndecidedError, UnknownNameError, UnsupportedError
 from ..modeling.config import ViTConfig
 from .detect import Match
 from .releases import Release, heads
@@ -100,7 +100,14 @@ _RESIZABLE = ("img_size", "patch_size")
 
 
 def _from_shapes(shapes: Shapes) -> dict[str, Any]:
-    """What the tensors show beyond doubt."""
+    """What the tensors show beyond doubt. One tensor of a module is enough to expect the others."""
+
+    def has(*parts: str) -> bool:
+        return any(name.startswith(part + ".") or f".{part}." in name for name in shapes for part in parts)
+
+    def classes() -> int:
+        return next((shapes[name][0] for name in ("head.weight", "head.bias") if name in shapes), 0)
+
     required = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
     if missing := [name for name in required if name not in shapes]:
         raise TranslationError("a ViT", missing=missing)
@@ -116,22 +123,22 @@ def _from_shapes(shapes: Shapes) -> dict[str, Any]:
         "dist_token": "dist_token" in shapes,
         "reg_tokens": shapes["reg_token"][1] if "reg_token" in shapes else 0,
         "mask_token": "mask_token" in shapes,
-        "pre_norm": "norm_pre.weight" in shapes,
+        "pre_norm": has("norm_pre"),
         "embed_dim": width,
         "depth": 1 + max(int(name.split(".")[1]) for name in shapes if name.startswith("blocks.")),
         "mlp_dim": fc2,
         "mlp_layer": "swiglu" if fc1 == 2 * fc2 else "mlp",
-        "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
-        "qk_norm": "blocks.0.attn.q_norm.weight" in shapes,
-        "final_norm": "norm.weight" in shapes or "fc_norm.weight" in shapes,
-        "fc_norm": "fc_norm.weight" in shapes,
+        "qkv_bias": any(name.endswith(".attn.qkv.bias") for name in shapes),
+        "qk_norm": has("attn.q_norm", "attn.k_norm"),
+        "final_norm": any(name.startswith(("norm.", "fc_norm.")) for name in shapes),
+        "fc_norm": any(name.startswith("fc_norm.") for name in shapes),
         "representation_size": shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else 0,
-        "dist_head": "head_dist.weight" in shapes,
-        "num_classes": shapes["head.weight"][0] if "head.weight" in shapes else 0,
+        "dist_head": any(name.startswith("head_dist.") for name in shapes),
+        "num_classes": classes(),
     }
     if "pos_embed" in shapes:
         seen["pos_embed"] = "learn"
-    if "blocks.0.ls1.gamma" not in shapes:
+    if not has("ls1", "ls2"):
         seen["init_values"] = None
     return seen
 
@@ -158,7 +165,8 @@ def _tokens_and_grid(
     patch = seen["patch_size"]
     described = told.get("img_size")
     if "pos_embed" not in shapes:
-        told.setdefault("pos_embed", Fact("none", "family"))
+        if "pos_embed" not in told or told["pos_embed"].value == "learn":
+            undecided["pos_embed"] = "the file has no position embeddings: none, rope or one of the sincos layouts?"
         if described is None:
             told["img_size"] = Fact((14 * patch[0], 14 * patch[1]), "family")
         return
@@ -191,7 +199,11 @@ def _tokens_and_grid(
     squares = {slots: math.isqrt(count - slots) for slots in options if math.isqrt(max(count - slots, 0)) ** 2 == count - slots > 0}
     if len(squares) != 1:
         how = "no square grid fits" if not squares else "several grids fit"
-        undecided["img_size"] = f"{count} positions, {tokens + registers} prefix tokens: {how}; give the native size"
+        absent = [name for name in ("cls_token", "dist_token", "reg_token") if name not in shapes]
+        undecided["img_size"] = (
+            f"pos_embed has {count} positions for {tokens + registers} prefix tokens (no {', '.join(absent)}): {how}; "
+            "give the native size"
+        )
         return
     (slots, side), = squares.items()
     for name in ("no_embed_class", "no_embed_reg"):
@@ -223,6 +235,12 @@ def _pooling(shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact]) -> Non
         seen["global_pool"] = "map"
     elif before_head == 2 * width:
         seen["global_pool"] = "token_avg"
+    elif before_head not in (0, width) and "pre_logits.fc.weight" not in shapes:
+        raise UnsupportedError(
+            f"a head on {before_head} features, {before_head // width} times the width: it looks at several blocks",
+            ["head.weight"],
+            "the head for one block (DINOv2's linear_head.pth)",
+        )
     elif "global_pool" not in told:
         average = seen["fc_norm"] or not seen["class_token"]
         told["global_pool"] = Fact("avg" if average else "token", "family")

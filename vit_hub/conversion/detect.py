@@ -23,7 +23,7 @@ BESIDE = (
         for name in ("optimizer", "opt/state", "opt/", "optimizer_states", "scaler", "amp_scaler", "lr_scheduler")
     ),
     *(Drop(f"{name}*", "training state") for name in ("scheduler", "callbacks", "loops", "hyper_parameters")),
-    *(Drop(f"{name}_loss*", "a centre kept by the loss") for name in ("dino", "ibot", "koleo", "fp16_scaler")),
+    *(Drop(f"{name}*", "training state") for name in ("fp16_scaler", "dino_loss", "ibot_loss", "koleo_loss")),
     Drop("student/*", "the student network; the teacher is the one to use"),
     Drop("teacher/*", "the teacher network beside the chosen one"),
     Drop("model_ema/*", "an average of the weights; choose it with --set weights=model_ema"),
@@ -91,7 +91,6 @@ REFUSALS = (
     ("*rope.freqs_cos", "rotary embeddings of interleaved pairs", "timm's eva02 models"),
     ("to_patch_embedding.*weight", "a LayerNorm before the patch projection", "lucidrains' vit-pytorch itself"),
     ("*patch_embed.proj.0.*", "a convolutional stem", "the original MoCo v3 code"),
-    ("*patch_embed.proj.0.weight", "a convolutional stem", "the original MoCo v3 code"),
     ("*patch_embed.backbone.0.*", "a convolutional stem other than ResNetV2", "timm's hybrid models"),
     ("visual.attn_pool.*", "a pool of many queries (CoCa)", "open_clip"),
     ("*norm11.*", "parallel blocks", "timm's 18x2 models"),
@@ -173,9 +172,9 @@ class Match:
 
     @property
     def how(self) -> str:
-        steps = ", ".join(self.view.steps)
-        claimed = sum(len(move.sources) for move in self.plan.moves)
-        return f"{self.plan.dialect.name} claims all of {len(self.view.names)} tensors" + (f" ({steps})" if steps else "") if claimed else ""
+        """In a sentence."""
+        steps = f" ({', '.join(self.view.steps)})" if self.view.steps else ""
+        return f"{self.plan.dialect.name} claims all of {len(self.view.names)} tensors{steps}"
 
 
 def detect(tensors: Mapping[str, Stored], axes: Mapping[str, int], weights: str | None = None) -> Match:
@@ -186,27 +185,31 @@ def detect(tensors: Mapping[str, Stored], axes: Mapping[str, int], weights: str 
         TranslationError: no dialect claims everything; the nearest one's leftovers are listed.
     """
     refuse(tensors)
-    nearest: tuple[int, Plan] | None = None
+    nearest: tuple[int, Plan, list[str]] | None = None
     for view in views(tensors, weights):
         unwrapped = {name: tensors[original] for name, original in view.names.items()}
         for dialect in DIALECTS.values():
-            if not all(name in unwrapped for name in dialect.required):
-                continue
+            absent = [name for name in dialect.required if name not in unwrapped]
+            if len(absent) == len(dialect.required):
+                continue  # nothing of it is here
             candidate = plan(dialect, unwrapped)
-            if candidate.complete and _fits(candidate, unwrapped, axes):
+            if not absent and candidate.complete and _fits(candidate, unwrapped, axes):
                 return Match(view, candidate, unwrapped)
-            leftovers = len(candidate.unclaimed) + len(candidate.incomplete) + len(candidate.twice)
+            leftovers = len(candidate.unclaimed) + len(candidate.incomplete) + len(candidate.twice) + len(absent)
             if leftovers and (nearest is None or leftovers < nearest[0]):
-                nearest = (leftovers, candidate)
+                nearest = (leftovers, candidate, absent)
     if nearest is None:
         raise TranslationError(
             "nothing known",
             unexpected=sorted(tensors)[:40],
-            advice="no dialect knows these names; `vit-hub inspect` shows the file, and --set weights=KEY picks a subtree",
+            advice="no dialect knows these names; --set weights=KEY picks a subtree of the file",
         )
-    found = nearest[1]
+    _, found, absent = nearest
     raise TranslationError(
-        found.dialect.name, missing=found.incomplete, unexpected=found.unclaimed, mismatched=[f"{name}: several tensors would become this one" for name in found.twice]
+        found.dialect.name,
+        missing=(*absent, *found.incomplete),
+        unexpected=found.unclaimed,
+        mismatched=[f"{name}: several tensors would become this one" for name in found.twice],
     )
 
 

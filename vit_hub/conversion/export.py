@@ -22,6 +22,7 @@ from .prove import BATCH, SEED, TOLERANCE, compare
 from .references import (
     Outputs,
     open_transformers,
+    quiet,
     run_ours,
     run_timm,
     run_torchvision,
@@ -69,8 +70,9 @@ def export(
     stock = TARGETS[to](config)
     exported = Export(stock, config, stock_state(stock, state, config), labels, about or {})
     write, reopen = _FORMATS[to]
-    write(folder, exported)
-    theirs, comparable = reopen(folder, exported)
+    with quiet():
+        write(folder, exported)
+        theirs, comparable = reopen(folder, exported)
 
     ours = VisionTransformer(comparable, device="meta")
     ours.load_state_dict({name: tensor for name, tensor in state.items() if name in dict(ours.named_parameters())})

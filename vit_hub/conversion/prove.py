@@ -129,7 +129,7 @@ def _record(source: Source, reading: Reading, digest: str | None, notes: Sequenc
             "revision": source.revision,
             "files": [
                 {"name": file.name, "size": file.stat().st_size, "sha256": source.sha256[file.name]}
-                for file in source.checkpoint.files
+                for file in source.all_files
             ],
             "container": source.checkpoint.kind,
         },

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -151,6 +152,8 @@ def timm_state_dict(source: Source, reading: Reading) -> Reference:
     if config.no_embed_reg:  # timm adds the class position to the class token instead
         config = config.replace(no_embed_class=True, no_embed_reg=False)
     network: Any = timm_network(config)
+    if source.head:
+        raise NoReferenceError("timm reads no separate head")
     used = {name for move in reading.match.plan.moves for name in move.sources}
     kept = used | ({"mask_token"} & set(reading.match.tensors))  # timm knows DINOv2 by its mask token
     state = {name: reading.match.tensors[name].read().float() for name in kept}
@@ -324,6 +327,24 @@ def open_transformers(stock: Stock, state: Mapping[str, Tensor]) -> Any:
     return network
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Other libraries' warnings, reports and progress bars are theirs; what matters goes into the proof."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
 CANDIDATES = (
     transformers_folder,
     timm_npz,
@@ -339,8 +360,7 @@ def find_reference(source: Source, reading: Reading) -> tuple[Reference | None, 
     """The first implementation that can serve, and why the ones before it could not."""
     tried = []
     for candidate in CANDIDATES:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             try:
                 return candidate(source, reading), tried
             except Exception as error:  # another library's code on a stranger's file: anything can happen, and is noted

@@ -308,6 +308,15 @@ def shapes(plan: Plan, tensors: Mapping[str, Stored], axes: Mapping[str, int]) -
     return result
 
 
+def their_name(dialect: Dialect, target: str) -> str | None:
+    """What a dialect calls a tensor of ours, for a message."""
+    for rule in dialect.rules:
+        if found := rule.ours.match(target):
+            numbers = {name: found[0].get(name, 0) for name in rule.theirs.indices}
+            return rule.theirs.fill(numbers, "{" + ",".join(rule.theirs.fan) + "}" if rule.theirs.fan else "")
+    return next((split.source for split in dialect.splits if target in split.targets), None)
+
+
 def observed_axis(plan: Plan, tensors: Mapping[str, Stored], axis: str) -> int | None:
     """The size of a named axis where a source has it as one of its own (the heads, in JAX layouts)."""
     for move in plan.moves:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
-from .containers import Checkpoint, open_checkpoint
+from .containers import Checkpoint, Stored, open_checkpoint
 
 # In the order of preference; the first that is there is the one to read.
 WEIGHTS = (
@@ -35,6 +35,7 @@ class Source:
     described: dict[str, dict[str, Any]] = field(default_factory=dict)  # file name -> its JSON
     repo: str | None = None
     revision: str | None = None
+    head_file: Path | None = None
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -44,6 +45,21 @@ class Source:
             opened = opened.merged(open_checkpoint(other))
         return opened
 
+    @cached_property
+    def head(self) -> dict[str, Stored]:
+        """Weight and bias of a linear head in a file of its own; nothing without one."""
+        if self.head_file is None:
+            return {}
+        found: dict[str, Stored] = {}
+        for name, stored in open_checkpoint(self.head_file).tensors.items():
+            part = name.split("/")[-1].removeprefix("module.").removeprefix("linear.")
+            if part not in ("weight", "bias") or f"head.{part}" in found:
+                raise CheckpointError(self.head_file, f"not one linear layer: {name}")
+            found[f"head.{part}"] = stored
+        if len(found) != 2:
+            raise CheckpointError(self.head_file, "not a weight and a bias")
+        return found
+
     @property
     def config(self) -> dict[str, Any]:
         return self.described.get("config.json", {})
@@ -51,22 +67,26 @@ class Source:
     @cached_property
     def sha256(self) -> dict[str, str]:
         """The checksum of every file that holds weights."""
-        return {file.name: _sha256(file) for file in self.checkpoint.files}
+        return {file.name: _sha256(file) for file in self.all_files}
+
+    @property
+    def all_files(self) -> tuple[Path, ...]:
+        return self.checkpoint.files + ((self.head_file,) if self.head_file else ())
 
 
-def locate(source: str | Path, extra: tuple[str | Path, ...] = ()) -> Source:
-    """Find the files of a source. ``extra`` are further files that belong to it (a separate head).
+def locate(source: str | Path, head: str | Path | None = None) -> Source:
+    """Find the files of a source; ``head`` is a linear head in a file of its own.
 
     Example:
         >>> locate("ViT-B_16.npz").files  # doctest: +SKIP
         (PosixPath('ViT-B_16.npz'),)
     """
     path = Path(source)
-    more = tuple(Path(file) for file in extra)
+    head_file = None if head is None else Path(head)
     if path.is_file():
-        return Source(str(source), (path, *more), _descriptions(path.parent))
+        return Source(str(source), (path,), _descriptions(path.parent), head_file=head_file)
     if path.is_dir():
-        return Source(str(source), (*_weights(path), *more), _descriptions(path))
+        return Source(str(source), _weights(path), _descriptions(path), head_file=head_file)
     from ..hub.load import fetch, parse_id  # only here: reading a repository is the Hub's business
 
     repo = parse_id(str(source))
@@ -74,7 +94,7 @@ def locate(source: str | Path, extra: tuple[str | Path, ...] = ()) -> Source:
         raise CheckpointError(source, "no such file or folder, and not a Hub id (owner/name[@revision][:file])")
     fetched = fetch(repo, WEIGHTS, DESCRIPTIONS)
     files = (fetched.folder / repo.file,) if repo.file else _weights(fetched.folder)
-    return Source(str(source), (*files, *more), _descriptions(fetched.folder), repo.name, fetched.revision)
+    return Source(str(source), files, _descriptions(fetched.folder), repo.name, fetched.revision, head_file)
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

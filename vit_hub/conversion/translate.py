@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from .containers import Stored
 from .describe import Description, describe
 from .detect import Match, detect
 from .releases import Release, find_release
-from .rules import shapes
+from .rules import Dialect, Move, shapes, their_name
 from .source import Source
 
 
@@ -44,24 +44,53 @@ def read(source: Source, settings: Mapping[str, Any]) -> Reading:
     axes = dict(zip("pq", (patch, patch) if isinstance(patch, int) else patch, strict=True)) if patch else {}
     axes["c"] = 3
     match = detect(source.checkpoint.tensors, axes, settings.get("weights"))
+    match = _with_head(match, source)
+    match = _place_norm(match, settings.get("fc_norm", described.fields.get("fc_norm")))
     ours = shapes(match.plan, match.tensors, axes)
     description = describe(match, ours, config=described.fields, release=release, settings=settings)
-    check_shapes(match.plan.dialect.name, ours, description.config)
+    check_shapes(match.plan.dialect, ours, description.config)
     return Reading(match, description, described, release, axes)
 
 
-def check_shapes(family: str, ours: Mapping[str, tuple[int, ...]], config: ViTConfig) -> None:
+def _with_head(match: Match, source: Source) -> Match:
+    """The linear head of a second file as two more tensors."""
+    if not source.head:
+        return match
+    if any(move.target.startswith("head.") for move in match.plan.moves):
+        raise TranslationError(match.plan.dialect.name, unexpected=["--head, but the checkpoint has a head already"])
+    moves = tuple(Move(name, (name,), lambda stored, axes, name=name: stored[name].read()) for name in source.head)
+    view = replace(match.view, names={**match.view.names, **{name: f"{source.head_file}: {name}" for name in source.head}})
+    plan = replace(match.plan, moves=(*match.plan.moves, *moves))
+    return Match(view, plan, {**match.tensors, **source.head})
+
+
+def _place_norm(match: Match, after_pool: bool | None) -> Match:
+    """Names do not tell whether the final norm comes before the pooling or after it (OpenCLIP); someone who knows does."""
+    if not after_pool or any(move.target.startswith("fc_norm.") for move in match.plan.moves):
+        return match
+    moves = tuple(
+        replace(move, target="fc_" + move.target) if move.target.startswith("norm.") else move for move in match.plan.moves
+    )
+    return replace(match, plan=replace(match.plan, moves=moves))
+
+
+def check_shapes(dialect: Dialect, ours: Mapping[str, tuple[int, ...]], config: ViTConfig) -> None:
     """Compare with a network on the meta device: nothing missing, nothing left over, no other shape."""
     wanted = {name: tuple(tensor.shape) for name, tensor in VisionTransformer(config, device="meta").state_dict().items()}
-    missing = sorted(set(wanted) - set(ours))
-    unexpected = sorted(set(ours) - set(wanted))
+
+    def both_names(name: str) -> str:
+        theirs = their_name(dialect, name)
+        return name if theirs in (None, name) else f"{theirs} ({name} here)"
+
+    missing = [both_names(name) for name in sorted(set(wanted) - set(ours))]
+    unexpected = [both_names(name) for name in sorted(set(ours) - set(wanted))]
     mismatched = [
-        f"{name}: {list(ours[name])} in the file, {list(wanted[name])} in the network"
+        f"{both_names(name)}: {list(ours[name])} in the file, {list(wanted[name])} in the network"
         for name in wanted
         if name in ours and ours[name] != wanted[name]
     ]
     if missing or unexpected or mismatched:
-        raise TranslationError(family, missing=missing, unexpected=unexpected, mismatched=mismatched)
+        raise TranslationError(dialect.name, missing=missing, unexpected=unexpected, mismatched=mismatched)
 
 
 def tensors(reading: Reading) -> Iterator[tuple[str, Tensor]]:

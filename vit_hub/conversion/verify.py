@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 
 from ..errors import FolderError, VerificationError
 from ..hub.folder import PROOF, WEIGHTS, open_folder
+from .references import quiet
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ def verify(folder: str | Path) -> list[Check]:
     checks.append(Check("finite", not broken, ", ".join(broken) or "all tensors"))
     config = network.config
     x = torch.randn(2, config.in_chans, *config.img_size, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.inference_mode(), quiet():
         ours = network(x)
         for library, output in (("timm", _timm(folder, x)), ("transformers", _transformers(folder, x))):
             worst = (output - ours).abs().max().item() / max(ours.abs().max().item(), 1.0)

@@ -101,10 +101,8 @@ def _google(name: str, rules: tuple[Rule, ...], group_norm: str) -> tuple[Dialec
     )
 
 
-def _big_vision(name: str, *rules: Rule, required: tuple[str, ...] = ()) -> Dialect:
-    # Files without positions were trained with fixed ones.
-    defaults = {**JAX, "pos_embed": "sincos_bv"}
-    return Dialect(f"big_vision/{name}", (*PATCH, *ENDS, *rules), defaults=defaults, required=required)
+def _big_vision(name: str, *rules: Rule, required: tuple[str, ...] = (), **defaults: object) -> Dialect:
+    return Dialect(f"big_vision/{name}", (*PATCH, *ENDS, *rules), defaults={**JAX, **defaults}, required=required)
 
 
 _TOP = Rule("pos_embedding", "pos_embed")
@@ -115,24 +113,22 @@ _NAFLEX_PATCH = (
     Rule("pos_embedding", "pos_embed", "h w d -> 1 (h w) d"),
 )
 _NAFLEX = {**JAX, "resample": "flexivit"}
+_MAP = map_head("MAPHead_0/")
+_SCAN = "Transformer/encoderblock/LayerNorm_0/scale"
 
 GOOGLE = (*_google("pre-linen", PRE_LINEN, "1 1 1 c -> c"), *_google("linen", LINEN, ""))
 BIG_VISION = (
-    _big_vision("blocks", _TOP, *blocks(LINEN), *map_head("MAPHead_0/"), required=("Transformer/encoder_norm/scale",)),
-    _big_vision(
-        "scan",
-        _TOP,
-        *blocks(LINEN, scan=True),
-        *map_head("MAPHead_0/"),
-        required=("Transformer/encoderblock/LayerNorm_0/scale",),
-    ),
-    _big_vision("old", _OLD, *blocks(LINEN), *map_head("MAPHead_0/"), required=(_OLD.source,)),
+    _big_vision("blocks", _TOP, *blocks(LINEN), *_MAP, required=(_TOP.source, "Transformer/encoder_norm/scale")),
+    _big_vision("scan", _TOP, *blocks(LINEN, scan=True), *_MAP, required=(_TOP.source, _SCAN)),
+    _big_vision("old", _OLD, *blocks(LINEN), *_MAP, required=(_OLD.source,)),
     _big_vision("old-map", _OLD, *blocks(LINEN), *map_head(""), required=(_OLD.source, "probe")),
-    _big_vision("top-map", _TOP, *blocks(LINEN), *map_head(""), required=("probe",)),
+    _big_vision("top-map", _TOP, *blocks(LINEN), *map_head(""), required=(_TOP.source, "probe")),
+    # "Better plain ViT" has no positions in its files: they are fixed.
+    _big_vision("fixed-positions", *blocks(LINEN), required=("pre_logits/kernel",), pos_embed="sincos_bv"),
     *(
         Dialect(
             f"big_vision/naflex{suffix}",
-            (*_NAFLEX_PATCH, *ENDS, *blocks(LINEN, scan=scan), *map_head("MAPHead_0/")),
+            (*_NAFLEX_PATCH, *ENDS, *blocks(LINEN, scan=scan), *_MAP),
             defaults=_NAFLEX,
             required=("pos_embedding",),
         )

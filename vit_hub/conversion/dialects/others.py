@@ -79,36 +79,40 @@ _CLIP_NUMBERS = tuple(
     for name in ("input_resolution", "context_length", "vocab_size")
 )
 
-CLIP = (
-    Dialect(
-        "clip",
+_CLIP_RULES = (
+    Rule("visual.class_embedding", "cls_token", "d -> 1 1 d"),
+    Rule("visual.positional_embedding", "pos_embed", "t d -> 1 t d"),
+    *affine("visual.conv1", "patch_embed.proj"),
+    Rule("visual.proj", "head.weight", "d e -> e d"),
+    *affine("visual.ln_pre", "norm_pre"),
+    *affine("visual.ln_post", "norm"),
+    *prefixed(
+        "visual.transformer.resblocks.{i}.",
+        "blocks.{i}.",
         (
-            Rule("visual.class_embedding", "cls_token", "d -> 1 1 d"),
-            Rule("visual.positional_embedding", "pos_embed", "t d -> 1 t d"),
-            Rule("visual.conv1.weight", "patch_embed.proj.weight"),
-            Rule("visual.conv1.bias", "patch_embed.proj.bias"),
-            Rule("visual.proj", "head.weight", "d e -> e d"),
-            *affine("visual.ln_pre", "norm_pre"),
-            *affine("visual.ln_post", "norm"),
-            *prefixed(
-                "visual.transformer.resblocks.{i}.",
-                "blocks.{i}.",
-                (
-                    *affine("ln_1", "norm1"),
-                    *affine("ln_2", "norm2"),
-                    *_fused("attn"),
-                    *affine("mlp.c_fc", "mlp.fc1"),
-                    *affine("mlp.c_proj", "mlp.fc2"),
-                    Rule("ls_1.gamma", "ls1.gamma"),
-                    Rule("ls_2.gamma", "ls2.gamma"),
-                ),
-            ),
+            *affine("ln_1", "norm1"),
+            *affine("ln_2", "norm2"),
+            *_fused("attn"),
+            *affine("mlp.c_fc", "mlp.fc1"),
+            *affine("mlp.c_proj", "mlp.fc2"),
+            Rule("ls_1.gamma", "ls1.gamma"),
+            Rule("ls_2.gamma", "ls2.gamma"),
         ),
-        zeros=(Zero("head.bias", "head.weight", "CLIP's projection has no bias"),),
-        drops=(*_CLIP_TEXT, *_CLIP_NUMBERS),
-        defaults={"act_layer": "gelu", "norm_eps": 1e-5, "resample": "timm"},
-        required=("visual.class_embedding", "visual.conv1.weight"),
     ),
+)
+CLIP = tuple(
+    Dialect(
+        name,
+        _CLIP_RULES,
+        zeros=(Zero("head.bias", "head.weight", "CLIP's projection has no bias"),),
+        drops=(*_CLIP_TEXT, *numbers),
+        defaults={"act_layer": act, "norm_eps": 1e-5, "resample": "timm"},
+        required=("visual.class_embedding", "visual.conv1.weight", *signs),
+    )
+    for name, act, numbers, signs in (
+        ("clip/openai", "quick_gelu", _CLIP_NUMBERS, ("input_resolution",)),
+        ("clip/open", "gelu", (), ()),
+    )
 )
 
 _KERAS = "layers/vi_t_encoder/"
