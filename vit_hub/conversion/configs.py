@@ -142,7 +142,8 @@ def _timm(config: Json) -> Described:
         raise UnsupportedError(f"timm's {name}: {presets.why_not_held(name)}", use_instead="timm")
     native = presets.config(preset)
     for field_name in ("num_heads", "act_layer", "norm_eps", "resample", "global_pool", "pool_include_prefix"):
-        fields[field_name] = getattr(native, field_name)
+        value = getattr(native, field_name)
+        fields[field_name] = value.to_json() if field_name == "resample" else value
     for word, value in dict(config.get("model_args") or {}).items():
         if word in ViTConfig.__dataclass_fields__:
             fields[word] = value

@@ -8,7 +8,8 @@ is an error that names the field.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -71,6 +72,10 @@ def describe(
     seen = _from_shapes(shapes)
     undecided: dict[str, str] = {}
     _tokens_and_grid(shapes, seen, told, settings, undecided)
+    if (patch := seen["patch_size"])[0] != patch[1] and "patch_size" not in told:
+        undecided["patch_size"] = f"patch_embed.proj.weight has {patch[0]}x{patch[1]} patches; say so if that is meant"
+    if not (seen["patch_bias"] or seen["pre_norm"] or "patch_bias" in told):
+        undecided["patch_bias"] = "there is no patch_embed.proj.bias; say patch_bias=false if that is meant"
     _heads(match, shapes, seen, told, undecided)
     _pooling(shapes, seen, told)
     if seen["mlp_layer"] == "swiglu" and told.get("act_layer", Fact(None, "family")).origin == "family":
@@ -105,15 +110,19 @@ def _from_shapes(shapes: Shapes) -> dict[str, Any]:
     def has(*parts: str) -> bool:
         return any(name.startswith(part + ".") or f".{part}." in name for name in shapes for part in parts)
 
-    def classes() -> int:
-        return next((shapes[name][0] for name in ("head.weight", "head.bias") if name in shapes), 0)
+    def rows(module: str) -> int:
+        return next((shapes[f"{module}.{part}"][0] for part in ("bias", "weight") if f"{module}.{part}" in shapes), 0)
 
     required = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
     if missing := [name for name in required if name not in shapes]:
         raise TranslationError("a ViT", missing=missing)
-    width, channels, *kernel = shapes["patch_embed.proj.weight"]
+    _, channels, *kernel = shapes["patch_embed.proj.weight"]
     stem, stride, channels = _stem(shapes, channels)
-    fc1, fc2 = shapes["blocks.0.mlp.fc1.weight"][0], shapes["blocks.0.mlp.fc2.weight"][1]
+    # By majority, so that one damaged tensor is the odd one out instead of the measure of all others.
+    width = _usual(shape[0] for name, shape in shapes.items() if name.endswith((".norm1.weight", ".norm2.weight")))
+    fc1 = _usual(shape[0] for name, shape in shapes.items() if ".mlp.fc1." in name and name.startswith("blocks."))
+    inner = [shape[1] for name, shape in shapes.items() if name.endswith(".mlp.fc2.weight") and len(shape) == 2]
+    fc2 = _usual([size for size in inner if fc1 in (size, 2 * size)] or inner)
     seen: dict[str, Any] = {
         "in_chans": channels,
         "patch_size": (kernel[0] * stride, kernel[1] * stride),
@@ -132,15 +141,19 @@ def _from_shapes(shapes: Shapes) -> dict[str, Any]:
         "qk_norm": has("attn.q_norm", "attn.k_norm"),
         "final_norm": any(name.startswith(("norm.", "fc_norm.")) for name in shapes),
         "fc_norm": any(name.startswith("fc_norm.") for name in shapes),
-        "representation_size": shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else 0,
+        "representation_size": rows("pre_logits.fc"),
         "dist_head": any(name.startswith("head_dist.") for name in shapes),
-        "num_classes": classes(),
+        "num_classes": rows("head"),
     }
     if "pos_embed" in shapes:
         seen["pos_embed"] = "learn"
     if not has("ls1", "ls2"):
         seen["init_values"] = None
     return seen
+
+
+def _usual(sizes: Iterable[int]) -> int:
+    return Counter(sizes).most_common(1)[0][0]
 
 
 def _stem(shapes: Shapes, channels: int) -> tuple[tuple[int, ...] | None, int, int]:
@@ -235,7 +248,7 @@ def _pooling(shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact]) -> Non
         seen["global_pool"] = "map"
     elif before_head == 2 * width:
         seen["global_pool"] = "token_avg"
-    elif before_head not in (0, width) and "pre_logits.fc.weight" not in shapes:
+    elif before_head % width == 0 and before_head > width and not seen["representation_size"]:
         raise UnsupportedError(
             f"a head on {before_head} features, {before_head // width} times the width: it looks at several blocks",
             ["head.weight"],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..errors import TranslationError, UnsupportedError
 from .containers import Stored
@@ -185,27 +186,38 @@ def detect(tensors: Mapping[str, Stored], axes: Mapping[str, int], weights: str 
         TranslationError: no dialect claims everything; the nearest one's leftovers are listed.
     """
     refuse(tensors)
-    nearest: tuple[int, Plan, list[str]] | None = None
+    unfit: TranslationError | None = None
     for view in views(tensors, weights):
         unwrapped = {name: tensors[original] for name, original in view.names.items()}
         for dialect in DIALECTS.values():
-            absent = [name for name in dialect.required if name not in unwrapped]
-            if len(absent) == len(dialect.required):
-                continue  # nothing of it is here
+            if not all(name in unwrapped for name in dialect.required):
+                continue
             candidate = plan(dialect, unwrapped)
-            if not absent and candidate.complete and _fits(candidate, unwrapped, axes):
+            if not candidate.complete:
+                continue
+            misfit = _misfit(candidate, unwrapped, axes)
+            if misfit is None:
                 return Match(view, candidate, unwrapped)
-            leftovers = len(candidate.unclaimed) + len(candidate.incomplete) + len(candidate.twice) + len(absent)
-            if leftovers and (nearest is None or leftovers < nearest[0]):
-                nearest = (leftovers, candidate, absent)
-    if nearest is None:
-        raise TranslationError(
-            "nothing known",
-            unexpected=sorted(tensors)[:40],
-            advice="no dialect knows these names; --set weights=KEY picks a subtree of the file",
-        )
-    _, found, absent = nearest
-    raise TranslationError(
+            unfit = unfit or misfit  # right names, wrong axes: say that, unless another dialect fits
+    raise unfit or _nearest(tensors, weights)
+
+
+def _nearest(tensors: Mapping[str, Stored], weights: str | None) -> TranslationError:
+    """What is left over or missing under the dialect that comes nearest."""
+    best: tuple[int, Plan, list[str]] | None = None
+    for view in islice(views(tensors, weights), 12):
+        unwrapped = {name: tensors[original] for name, original in view.names.items()}
+        for dialect in DIALECTS.values():
+            absent = [name for name in dialect.required if name not in unwrapped]
+            candidate = plan(dialect, unwrapped)
+            leftovers = len(absent) + len(candidate.unclaimed) + len(candidate.incomplete) + len(candidate.twice)
+            if candidate.moves and (best is None or leftovers < best[0]):
+                best = (leftovers, candidate, absent)
+    if best is None:
+        advice = "no dialect knows these names; --set weights=KEY picks a subtree of the file"
+        return TranslationError("nothing known", unexpected=sorted(tensors)[:40], advice=advice)
+    _, found, absent = best
+    return TranslationError(
         found.dialect.name,
         missing=(*absent, *found.incomplete),
         unexpected=found.unclaimed,
@@ -222,13 +234,14 @@ def refuse(tensors: Mapping[str, Stored]) -> None:
             raise UnsupportedError(reason, sorted(name for names in found for name in names), instead)
 
 
-def _fits(candidate: Plan, tensors: Mapping[str, Stored], axes: Mapping[str, int]) -> bool:
-    """Whether the tensors have the axes that the dialect's patterns speak of (NaFlex has flat patch kernels)."""
+def _misfit(candidate: Plan, tensors: Mapping[str, Stored], axes: Mapping[str, int]) -> TranslationError | None:
+    """How the tensors' axes differ from those the dialect speaks of (NaFlex has flat patch kernels), or None."""
     try:
         ours = shapes(candidate, tensors, axes)
-    except TranslationError:
-        return False
-    return all(len(ours[name]) == dims for name, dims in _DIMENSIONS.items() if name in ours)
+    except TranslationError as error:
+        return error
+    wrong = [f"{name}: {list(ours[name])}" for name, dims in _DIMENSIONS.items() if name in ours and len(ours[name]) != dims]
+    return TranslationError(candidate.dialect.name, mismatched=wrong) if wrong else None
 
 
 _DIMENSIONS = {"patch_embed.proj.weight": 4, "cls_token": 3, "reg_token": 3, "mask_token": 3, "pos_embed": 3}

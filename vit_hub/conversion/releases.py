@@ -31,6 +31,7 @@ class Release:
 
 
 RELEASES = (
+    Release("flexivit", r"flexivit", {"resample": "flexivit"}, {"license": "apache-2.0", "paper": "2212.08013", **HALF}),
     Release(
         "dinov3",
         r"dinov3_.*sat493m",

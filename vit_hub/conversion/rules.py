@@ -261,6 +261,9 @@ def plan(dialect: Dialect, tensors: Mapping[str, Stored]) -> Plan:
     for name in tensors:
         if name in taken:
             continue
+        if tensors[name].numel == 0:
+            dropped[name] = "an empty tensor"
+            continue
         claims = [(at, found) for at, rule in enumerate(dialect.rules) if (found := rule.theirs.match(name))]
         if claims:
             at, (numbers, member) = claims[0]

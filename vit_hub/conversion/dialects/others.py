@@ -106,8 +106,8 @@ CLIP = tuple(
         _CLIP_RULES,
         zeros=(Zero("head.bias", "head.weight", "CLIP's projection has no bias"),),
         drops=(*_CLIP_TEXT, *numbers),
-        defaults={"act_layer": act, "norm_eps": 1e-5, "resample": "timm"},
-        required=("visual.class_embedding", "visual.conv1.weight", *signs),
+        defaults={"act_layer": act, "norm_eps": 1e-5, "resample": "timm", "patch_bias": False},
+        required=("visual.class_embedding", "visual.conv1.weight", "visual.proj", *signs),
     )
     for name, act, numbers, signs in (
         ("clip/openai", "quick_gelu", _CLIP_NUMBERS, ("input_resolution",)),
