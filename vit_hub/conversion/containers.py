@@ -8,10 +8,12 @@ loader, nothing larger than its file is unpacked, and a broken file is an error 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,15 +180,25 @@ def _npz(path: Path, archive: zipfile.ZipFile) -> Checkpoint:
             raise CheckpointError(path, f"{member.filename} holds pickled Python objects: refused")
         if int(np.prod(shape, dtype=np.int64)) * dtype.itemsize > member.file_size:
             raise CheckpointError(path, f"{member.filename} claims shape {shape}, more than its bytes")
-
-        def read() -> Tensor:
-            with archive.open(member) as file:
-                return _from_numpy(npy.read_array(file, allow_pickle=False))
-
-        return Stored(shape, _numpy_dtype(dtype), read)
+        return Stored(shape, _numpy_dtype(dtype), lambda: _read_npy(path, archive, member))
 
     tensors = {member.filename.removesuffix(".npy"): stored(member) for member in archive.infolist()}
     return Checkpoint("npz", (path,), tensors)
+
+
+def _read_npy(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Tensor:
+    """One array of an npz. numpy stores them uncompressed, so the bytes are taken from the file at one go."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        content = archive.read(member)
+    else:
+        with path.open("rb") as file:
+            file.seek(member.header_offset + 26)
+            name_length, extra_length = struct.unpack("<HH", file.read(4))
+            file.seek(member.header_offset + 30 + name_length + extra_length)
+            content = file.read(member.file_size)
+        if zlib.crc32(content) != member.CRC:
+            raise CheckpointError(path, f"{member.filename} is damaged: its checksum does not match")
+    return _from_numpy(npy.read_array(io.BytesIO(content), allow_pickle=False))
 
 
 def _h5(path: Path) -> Checkpoint:

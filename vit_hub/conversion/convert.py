@@ -77,9 +77,12 @@ def convert(
             about=about(reading),
             metadata={"source": located.name, "family": reading.match.plan.dialect.name},
         )
-        network = open_folder(folder)
-        notes = tuple(_notes(network))
-        proof = prove(located, reading, network, digest, notes) if verify else Proof.skipped(located, reading, digest, notes)
+        notes = tuple(_notes(open_folder(folder)))
+        proof = (
+            prove(located, reading, lambda: open_folder(folder), digest, notes)
+            if verify
+            else Proof.skipped(located, reading, digest, notes)
+        )
         (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
         proof.raise_if_wrong()
     return Conversion(Path(out), open_folder(out), config, proof.record, notes)
@@ -94,7 +97,9 @@ def _stock(
     notes = tuple(_notes(network.eval()))
     with new_folder(out, force=force) as folder:
         written = export(network, to, folder, labels=reading.described.labels, about=about(reading))
-        proof = prove(source, reading, network, None, notes) if verify else Proof.skipped(source, reading, None, notes)
+        proof = (
+            prove(source, reading, lambda: network, None, notes) if verify else Proof.skipped(source, reading, None, notes)
+        )
         proof.record["written"] = written
         (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
         proof.raise_if_wrong()

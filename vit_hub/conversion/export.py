@@ -23,6 +23,7 @@ from .references import (
     Outputs,
     open_transformers,
     quiet,
+    read_npz,
     run_ours,
     run_timm,
     run_torchvision,
@@ -91,7 +92,8 @@ def _expressible(state: dict[str, Tensor], config: ViTConfig, to: str) -> tuple[
         state["pos_embed"] = sincos_grid(*config.grid_size, config.embed_dim, config.pos_embed, like)
         config = config.replace(pos_embed="learn", no_embed_class=config.num_prefix_tokens > 0)
     if to == "timm" and config.no_embed_reg and config.reg_tokens:
-        state, config = without_class_slot(state, config)
+        state = without_class_slot(state, config)
+        config = config.replace(no_embed_class=True, no_embed_reg=False)
     return state, config if config.reg_tokens else config.replace(no_embed_reg=False)
 
 
@@ -200,12 +202,10 @@ def _write_google(folder: Path, exported: Export) -> None:
 
 def _open_google(folder: Path, exported: Export) -> Reopened:
     """timm's own reader; it standardises stems in its own way and has no representation layer, and no head behind it."""
-    config = exported.config.replace(stem_numerics="timm")
+    config = exported.config if exported.config.stem_layers is None else exported.config.replace(stem_numerics="timm")
     if config.representation_size:
         config = config.replace(representation_size=0, num_classes=0)
-    network: Any = timm_network(config)
-    network.load_pretrained(str(folder / GOOGLE))
-    return run_timm(network), config
+    return run_timm(read_npz(timm_network(config), folder / GOOGLE)), config
 
 
 _FORMATS: dict[str, tuple[Callable[[Path, Export], None], Callable[[Path, Export], Reopened]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,19 +42,26 @@ class Proof:
         return cls({**_record(source, reading, digest, notes), "verdict": "not verified", "why": "--no-verify"})
 
 
-def prove(source: Source, reading: Reading, network: VisionTransformer, digest: str | None, notes: Sequence[str]) -> Proof:
-    """Run a reference on the same input and compare everything it gives."""
+def prove(
+    source: Source, reading: Reading, open_network: Callable[[], VisionTransformer], digest: str | None, notes: Sequence[str]
+) -> Proof:
+    """Run a reference on the same input and compare everything it gives.
+
+    The network is opened when it is needed and let go, so that never two networks are in memory.
+    """
     record = _record(source, reading, digest, notes)
+    native = reading.config
+    x = torch.randn(BATCH, native.in_chans, *native.img_size, generator=torch.Generator().manual_seed(SEED))
+    ours = run_ours(_comparable(open_network(), reading, native), x)
     reference, tried = find_reference(source, reading)
     if reference is None:
         why = "no implementation of another library can run this network"
         return Proof({**record, "verdict": "not verified", "why": why, "tried": tried})
-    native = reading.config
-    x = torch.randn(BATCH, native.in_chans, *native.img_size, generator=torch.Generator().manual_seed(SEED))
     theirs = reference.run(x)
     name, version, how, config = reference.name, reference.version, reference.how, reference.config
-    del reference  # one network in memory at a time
-    ours = run_ours(_comparable(network, reading, config), x)
+    del reference
+    if config != native:
+        ours = run_ours(_comparable(open_network(), reading, config), x)
     errors = compare(ours, theirs)
     worst = max(errors, key=lambda error: error["relative"])
     record["verification"] = {

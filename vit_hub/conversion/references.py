@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ def run_ours(network: VisionTransformer, x: Tensor) -> Outputs:
 
 
 def timm_network(config: ViTConfig) -> nn.Module:
-    """timm's own class for a configuration, with timm's initial weights."""
+    """timm's own class for a configuration, without weights yet."""
     import timm
     from timm.layers.mlp import SwiGLUPacked
     from timm.models.deit import VisionTransformerDistilled
@@ -100,6 +101,7 @@ def timm_network(config: ViTConfig) -> nn.Module:
         "in_chans": config.in_chans,
         "num_classes": config.num_classes,
         "norm_layer": partial(nn.LayerNorm, eps=config.norm_eps),
+        "device": "meta",
     }
     if config.mlp_layer == "swiglu":
         arguments["mlp_layer"] = SwiGLUPacked
@@ -110,6 +112,11 @@ def timm_network(config: ViTConfig) -> nn.Module:
     else:
         network = TimmVisionTransformer(**arguments)
     return network.eval()
+
+
+def _timm_numerics(config: ViTConfig) -> ViTConfig:
+    """timm standardises the kernels of a stem in its own way; without a stem there is no difference."""
+    return config if config.stem_layers is None else config.replace(stem_numerics="timm")
 
 
 def run_timm(network: Any) -> Callable[[Tensor], Outputs]:
@@ -127,16 +134,25 @@ def timm_npz(source: Source, reading: Reading) -> Reference:
     """timm's own reader of Google's files; it keeps no representation layer and has its own stem numerics."""
     import timm
 
-    config = reading.config.replace(stem_numerics="timm")
+    config = _timm_numerics(reading.config)
     if reading.match.plan.dialect.family not in ("google", "big_vision"):
         raise NoReferenceError("not one of Google's files")
     if "txt/" in "".join(source.checkpoint.tensors) and reading.match.plan.dialect.family == "google":
         raise NoReferenceError("timm does not read LiT")
     if config.representation_size:
         raise NoReferenceError("timm leaves out the representation layer")
-    network: Any = timm_network(config)
-    network.load_pretrained(str(source.files[0]))
+    network = read_npz(timm_network(config), source.files[0])
     return Reference("timm", timm.__version__, f"{READ_SOURCE} (npz)", run_timm(network), config)
+
+
+def read_npz(network: Any, path: Path) -> nn.Module:
+    """Let timm's network read one of Google's files; what it does not read stays NaN and shows in the result."""
+    network.to_empty(device="cpu")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.fill_(torch.nan)
+    network.load_pretrained(str(path))
+    return network  # type: ignore[no-any-return]  # timm's classes have no types
 
 
 def timm_state_dict(source: Source, reading: Reading) -> Reference:
@@ -161,7 +177,7 @@ def timm_state_dict(source: Source, reading: Reading) -> Reference:
         state = checkpoint_filter_fn(state, network, adapt_layer_scale=family == "deit")
     if "head.bias" not in state and config.num_classes:
         state["head.bias"] = torch.zeros(config.num_classes)
-    network.load_state_dict(state, strict=True)
+    network.load_state_dict(state, strict=True, assign=True)
     return Reference("timm", timm.__version__, READ_SOURCE, run_timm(network), reading.config)
 
 
@@ -187,8 +203,9 @@ def _torchvision(config: ViTConfig, state: Mapping[str, Tensor], how: str) -> Re
     import torchvision
 
     stock = torchvision_class(config.replace(act_layer="gelu"))
-    network = torchvision.models.VisionTransformer(**stock.config)
-    network.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    with torch.device("meta"):
+        network = torchvision.models.VisionTransformer(**stock.config)
+    network.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
     if config.act_layer == "gelu_tanh":
         for module in network.modules():
             if isinstance(module, nn.GELU):
@@ -286,22 +303,21 @@ def stock_timm(source: Source, reading: Reading) -> Reference:
     """timm's class with the translated tensors, whose names it shares."""
     import timm
 
-    config = reading.config.replace(stem_numerics="timm")
+    ours = _timm_numerics(reading.config)
+    folded = ours.replace(no_embed_class=True, no_embed_reg=False) if ours.no_embed_reg else ours
+    network = timm_network(folded)
     state = {name: tensor.float() for name, tensor in tensors(reading)}
-    if config.no_embed_reg:
-        state, config = without_class_slot(state, config)
-    network = timm_network(config)
-    network.load_state_dict(state)
-    return Reference("timm", timm.__version__, TRANSLATED, run_timm(network), config.replace(no_embed_class=reading.config.no_embed_class, no_embed_reg=reading.config.no_embed_reg))
+    if ours.no_embed_reg:
+        state = without_class_slot(state, ours)
+    network.load_state_dict(state, assign=True)
+    return Reference("timm", timm.__version__, TRANSLATED, run_timm(network), ours)
 
 
-def without_class_slot(state: Mapping[str, Tensor], config: ViTConfig) -> tuple[dict[str, Tensor], ViTConfig]:
+def without_class_slot(state: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
     """The same network with the class token's position added to the token: exact, but not to be undone."""
     slots = config.num_prefix_slots
-    state = dict(state)
-    prefix, state["pos_embed"] = state["pos_embed"][:, :slots], state["pos_embed"][:, slots:]
-    state["cls_token"] = state["cls_token"] + prefix[:, :1]
-    return state, config.replace(no_embed_class=True, no_embed_reg=False)
+    positions, token = state["pos_embed"], state["cls_token"]
+    return {**state, "pos_embed": positions[:, slots:], "cls_token": token + positions[:, :1]}
 
 
 def stock_state(stock: Stock, state: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
