@@ -23,7 +23,7 @@ def randomise(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if name.endswith("weight") and parameter.ndim == 1 or name.endswith(("gamma", "lambda1")):
+            if (name.endswith("weight") and parameter.ndim == 1) or name.endswith(("gamma", "lambda1")):
                 parameter.copy_(1 + 0.2 * noise)
             elif parameter.ndim == 1:
                 parameter.copy_(0.1 * noise)

@@ -59,7 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     _settings(convert)
     convert.set_defaults(run=_convert)
 
-    inspect = commands.add_parser("inspect", help="family, configuration with the origin of each field, what is missing")
+    inspect = commands.add_parser(
+        "inspect", help="family, configuration with the origin of each field, what is missing"
+    )
     inspect.add_argument("source", help="a file, a folder, or a Hub id")
     inspect.add_argument("--json", action="store_true", help="for machines")
     _settings(inspect)
@@ -123,7 +125,8 @@ def _convert(options: argparse.Namespace) -> int:
     print(f"{options.out}: {proof['family']}, {proof['coverage']}")
     check = proof.get("verification")
     if check:
-        print(f"{proof['verdict']}: {check['reference']} {check['version']} {check['how']}; worst error {check['worst']:.1e}")
+        who = f"{check['reference']} {check['version']} {check['how']}"
+        print(f"{proof['verdict']}: {who}; worst error {check['worst']:.1e}")
     else:
         print(f"{proof['verdict']}: {proof['why']}")
     if "written" in proof:

@@ -24,6 +24,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .modeling.config import ConfigError
 
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "FolderError",
+    "TranslationError",
+    "UndecidedError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "VerificationError",
+    "VitHubError",
+]
+
 
 class VitHubError(Exception):
     """The root of the tree."""

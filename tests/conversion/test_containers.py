@@ -27,7 +27,9 @@ def test_npz_reads_bfloat16_stored_as_raw_bytes(tmp_path: Path) -> None:
 
 
 def test_nested_torch_files_become_flat_names(tmp_path: Path) -> None:
-    torch.save({"model": {"a.b": torch.ones(2)}, "epoch": 3, "opt": {"state": {0: {"m": torch.ones(1)}}}}, tmp_path / "c.pth")
+    torch.save(
+        {"model": {"a.b": torch.ones(2)}, "epoch": 3, "opt": {"state": {0: {"m": torch.ones(1)}}}}, tmp_path / "c.pth"
+    )
     opened = open_checkpoint(tmp_path / "c.pth")
     assert set(opened.tensors) == {"model/a.b", "opt/state/0/m"}
     assert opened.extras == {"epoch": 3}
@@ -85,7 +87,7 @@ def test_truncated_files_say_so(suffix: str, tmp_path: Path) -> None:
     else:
         save_file(tensors, file)
     file.write_bytes(file.read_bytes()[:-500])
-    with pytest.raises(CheckpointError, match="damaged|broken|cannot read"):
+    with pytest.raises(CheckpointError, match=r"damaged|broken|cannot read"):
         open_checkpoint(file)
 
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vit_hub.conversion.containers import Stored
-from vit_hub.conversion.dialects import DIALECTS, dialect
 from vit_hub.conversion.detect import detect
+from vit_hub.conversion.dialects import DIALECTS, dialect
 from vit_hub.conversion.rules import Dialect, Drop, Rule, Template, Zero, plan, shapes, untranslate
 from vit_hub.errors import TranslationError, UnknownNameError, VitHubError
 from vit_hub.modeling.config import ViTConfig
@@ -129,14 +129,16 @@ def test_there_and_back_is_bit_exact(name: str) -> None:
     assert all(torch.equal(back[key], theirs[key]) for key in theirs)
 
 
-@pytest.mark.parametrize("name", ["google/pre-linen", "timm", "transformers-vit/on-disk", "torchvision/published", "clip/open"])
+@pytest.mark.parametrize(
+    "name", ["google/pre-linen", "timm", "transformers-vit/on-disk", "torchvision/published", "clip/open"]
+)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_damaged_tensor_is_always_named(name: str, data: st.DataObject) -> None:
     from vit_hub.conversion.describe import describe
     from vit_hub.conversion.translate import check_shapes
 
-    config, _, theirs, axes = expressed(name)
+    config, _, theirs, _ = expressed(name)
     victim = data.draw(st.sampled_from(sorted(set(theirs) - {"visual.proj"})))  # its width is nobody else's business
     damage = data.draw(st.sampled_from(["drop", "add", "rename", "reshape"]))
     tensor, named = theirs[victim], victim
@@ -152,13 +154,19 @@ def test_one_damaged_tensor_is_always_named(name: str, data: st.DataObject) -> N
         theirs[victim] = torch.zeros(*tensor.shape[:-1], tensor.shape[-1] + 1)
 
     stored = {key: Stored.of(value) for key, value in theirs.items()}
-    with pytest.raises(VitHubError) as raised:
+
+    def recognise() -> None:
         match = detect(stored, {})
         ours = shapes(match.plan, match.tensors, {})
         facts = describe(match, ours, config={}, release=None, settings={"num_heads": 4, "img_size": config.img_size})
         check_shapes(match.plan.dialect, ours, facts.config)
+
+    with pytest.raises(VitHubError) as raised:
+        recognise()
     message = str(raised.value)
-    ours_name = next((rule.ours.fill(found[0]) for rule in dialect(name).rules if (found := rule.theirs.match(victim))), "-")
+    ours_name = next(
+        (rule.ours.fill(found[0]) for rule in dialect(name).rules if (found := rule.theirs.match(victim))), "-"
+    )
     assert named in message or ours_name in message or victim in message, message
 
 
@@ -170,7 +178,7 @@ def test_two_dialects_in_one_file_are_refused() -> None:
         detect(mixed, {})
 
 
-# ----------------------------------------------------------------------------------------------------- the small parts
+# ---- the small parts -------------------------------------------------------------------------------------
 
 
 def test_templates_count_as_told() -> None:

@@ -1,4 +1,4 @@
-"""timm, torchvision, Meta's and OpenCLIP's files: names, wrappers and leftovers, against timm's and torchvision's classes."""
+"""Files of timm, torchvision, Meta and OpenCLIP: names, wrappers, leftovers, against those libraries' classes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(source: Path, model: nn.Module, tmp_path: Path, **settings) -> vit_hub
     return result
 
 
-# ------------------------------------------------------------------------------------------------------ timm's switches
+# ---- timm's switches -------------------------------------------------------------------------------------
 
 OPTIONS = [
     ({}, {}),
@@ -54,7 +54,10 @@ OPTIONS = [
     ({"qk_norm": True}, {}),
     ({"qkv_bias": False}, {}),
     ({"act_layer": "gelu_tanh"}, {"act_layer": "gelu_tanh"}),
-    ({"pre_norm": True, "act_layer": "quick_gelu", "norm_layer": partial(nn.LayerNorm, eps=1e-5)}, {"act_layer": "quick_gelu", "norm_eps": 1e-5}),
+    (
+        {"pre_norm": True, "act_layer": "quick_gelu", "norm_layer": partial(nn.LayerNorm, eps=1e-5)},
+        {"act_layer": "quick_gelu", "norm_eps": 1e-5},
+    ),
     ({"mlp_layer": SwiGLUPacked, "act_layer": "silu"}, {}),
     ({"num_classes": 0}, {}),
     ({"final_norm": False}, {}),
@@ -84,7 +87,7 @@ def test_a_timm_folder_tells_everything(tmp_path: Path) -> None:
     assert result.proof["config"]["num_heads"] == {"value": 3, "origin": "config.json"}
 
 
-# ------------------------------------------------------------------------------------------------- wrappers and leftovers
+# ---- wrappers and leftovers ------------------------------------------------------------------------------
 
 
 def prefixed(state: State, prefix: str) -> State:
@@ -92,7 +95,11 @@ def prefixed(state: State, prefix: str) -> State:
 
 
 def projector(prefix: str) -> State:
-    return {f"{prefix}mlp.0.weight": torch.randn(8, 32), f"{prefix}mlp.0.bias": torch.randn(8), f"{prefix}last_layer.weight_v": torch.randn(9, 8)}
+    return {
+        f"{prefix}mlp.0.weight": torch.randn(8, 32),
+        f"{prefix}mlp.0.bias": torch.randn(8),
+        f"{prefix}last_layer.weight_v": torch.randn(9, 8),
+    }
 
 
 def batch_norm_head(prefix: str) -> State:
@@ -203,9 +210,17 @@ def test_beit_with_absolute_positions(tmp_path: Path) -> None:
     check(tmp_path / "eva.pt", model, tmp_path)
 
 
-# ----------------------------------------------------------------------------------------------- torchvision and OpenCLIP
+# ---- torchvision and OpenCLIP ----------------------------------------------------------------------------
 
-TORCHVISION = {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 4, "hidden_dim": 32, "mlp_dim": 48, "num_classes": 5}
+TORCHVISION = {
+    "image_size": 32,
+    "patch_size": 8,
+    "num_layers": 2,
+    "num_heads": 4,
+    "hidden_dim": 32,
+    "mlp_dim": 48,
+    "num_classes": 5,
+}
 
 
 @pytest.mark.parametrize("representation", [None, 24])
@@ -214,7 +229,9 @@ def test_torchvision(representation: int | None, names: str, tmp_path: Path) -> 
     model = randomise(torchvision.models.VisionTransformer(**TORCHVISION, representation_size=representation))
     state = model.state_dict()
     if names == "published":
-        state = {name.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2."): t for name, t in state.items()}
+        state = {
+            name.replace("mlp.0.", "mlp.linear_1.").replace("mlp.3.", "mlp.linear_2."): t for name, t in state.items()
+        }
     torch.save(state, tmp_path / "vit.pth")
     check(tmp_path / "vit.pth", model, tmp_path)
 
@@ -236,19 +253,30 @@ def test_swag(tmp_path: Path) -> None:
 
 def clip_names(state: State, width: int, embedding: int) -> State:
     """timm's names of a CLIP tower as OpenAI's."""
-    renamed = {"visual.class_embedding": state["cls_token"].flatten(), "visual.positional_embedding": state["pos_embed"][0]}
+    renamed = {
+        "visual.class_embedding": state["cls_token"].flatten(),
+        "visual.positional_embedding": state["pos_embed"][0],
+    }
     renamed["visual.conv1.weight"] = state["patch_embed.proj.weight"]
     renamed["visual.proj"] = state["head.weight"].T.contiguous()
     for theirs, ours in (("ln_pre", "norm_pre"), ("ln_post", "norm")):
         for part in ("weight", "bias"):
             if f"{ours}.{part}" in state:
                 renamed[f"visual.{theirs}.{part}"] = state[f"{ours}.{part}"]
-    parts = {"norm1": "ln_1", "norm2": "ln_2", "attn.proj": "attn.out_proj", "mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj"}
+    parts = {
+        "norm1": "ln_1",
+        "norm2": "ln_2",
+        "attn.proj": "attn.out_proj",
+        "mlp.fc1": "mlp.c_fc",
+        "mlp.fc2": "mlp.c_proj",
+    }
     for name, tensor in state.items():
         if name.startswith("blocks."):
             _, at, module = name.split(".", 2)
             stem, part = module.rsplit(".", 1)
-            theirs = f"attn.in_proj_{part}" if stem == "attn.qkv" else f"{parts.get(stem, stem.replace('ls', 'ls_'))}.{part}"
+            theirs = (
+                f"attn.in_proj_{part}" if stem == "attn.qkv" else f"{parts.get(stem, stem.replace('ls', 'ls_'))}.{part}"
+            )
             renamed[f"visual.transformer.resblocks.{at}.{theirs}"] = tensor
     renamed |= {"token_embedding.weight": torch.randn(9, 4), "logit_scale": torch.tensor(1.0)}
     return renamed
@@ -316,12 +344,16 @@ def test_torchscript_archive(tmp_path: Path) -> None:
 
 def test_timm_trunk_inside_openclip(tmp_path: Path) -> None:
     model = timm_model(class_token=False, global_pool="map", num_classes=0)
-    state = {**prefixed(model.state_dict(), "visual.trunk."), "text.ln_final.weight": torch.randn(4), "logit_bias": torch.tensor(0.0)}
+    state = {
+        **prefixed(model.state_dict(), "visual.trunk."),
+        "text.ln_final.weight": torch.randn(4),
+        "logit_bias": torch.tensor(0.0),
+    }
     save_file(state, tmp_path / "open_clip_model.safetensors")
     check(tmp_path / "open_clip_model.safetensors", model, tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------------------- refusals
+# ---- refusals --------------------------------------------------------------------------------------------
 
 REFUSED = {
     "beit": ({"model/blocks.0.attn.relative_position_bias_table": (52, 4)}, "relative position bias"),

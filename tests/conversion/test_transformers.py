@@ -20,7 +20,11 @@ TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 # class, configuration, where the comparable output is
 CASES = [
     ("ViTForImageClassification", VIT, "logits"),
-    ("ViTForImageClassification", {**VIT, "qkv_bias": False, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5}, "logits"),
+    (
+        "ViTForImageClassification",
+        {**VIT, "qkv_bias": False, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5},
+        "logits",
+    ),
     ("ViTModel", VIT, "pooler_output"),
     ("DeiTForImageClassificationWithTeacher", VIT, "logits"),
     ("DeiTForImageClassification", VIT, "logits"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from typing import Any
 
 from ..errors import UnsupportedError
@@ -54,7 +55,7 @@ def read_description(described: Mapping[str, Json]) -> Described:
     return Described(about=_processor(described))
 
 
-# --------------------------------------------------------------------------------------------------------- transformers
+# ---- transformers ----------------------------------------------------------------------------------------
 
 _COMMON = {
     "num_attention_heads": "num_heads",
@@ -73,7 +74,9 @@ _KNOWN = (
 def _transformers(config: Json) -> Described:
     kind = str(config["model_type"])
     if kind not in _KNOWN:
-        raise UnsupportedError(f"model type {kind!r} of transformers is not a plain ViT we know", use_instead="transformers")
+        raise UnsupportedError(
+            f"model type {kind!r} of transformers is not a plain ViT we know", use_instead="transformers"
+        )
     vision = {**config, **config.get(_VISION.get(kind, ""), {})}
     fields = {ours: vision[theirs] for theirs, ours in _COMMON.items() if vision.get(theirs) is not None}
     if "rope_parameters" in vision and isinstance(vision["rope_parameters"], Mapping):
@@ -104,7 +107,9 @@ def _processor(described: Mapping[str, Json]) -> dict[str, Any]:
     if "image_mean" in processor:
         about["mean"], about["std"] = tuple(processor["image_mean"]), tuple(processor["image_std"])
     if "resample" in processor:
-        about["interpolation"] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}.get(processor["resample"], "bicubic")
+        about["interpolation"] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}.get(
+            processor["resample"], "bicubic"
+        )
     size, crop = processor.get("size"), processor.get("crop_size")
     if isinstance(size, int):
         size = {"height": size, "width": size}
@@ -119,7 +124,7 @@ def _processor(described: Mapping[str, Json]) -> dict[str, Any]:
     return about
 
 
-# -------------------------------------------------------------------------------------------------------- the other ones
+# ---- the other ones --------------------------------------------------------------------------------------
 
 
 def _ours(config: Json) -> Described:
@@ -139,7 +144,7 @@ def _timm(config: Json) -> Described:
     fields: dict[str, Any] = {}
     preset = name if name in presets.names() else presets.from_timm_name(name)
     if preset is None:
-        raise UnsupportedError(f"timm's {name}: {presets.why_not_held(name)}", use_instead="timm")
+        raise UnsupportedError(f"timm's {name}: {_why_not(name)}", use_instead="timm")
     native = presets.config(preset)
     for field_name in ("num_heads", "act_layer", "norm_eps", "resample", "global_pool", "pool_include_prefix"):
         value = getattr(native, field_name)
@@ -151,6 +156,12 @@ def _timm(config: Json) -> Described:
         fields["img_size"] = tuple(size[1:])
     labels = config.get("label_names") or ()
     return Described(fields, tuple(labels), about)
+
+
+def _why_not(name: str) -> str:
+    from ..presets import NOT_HELD
+
+    return next((why for pattern, why in NOT_HELD.items() if fnmatch(name, pattern)), "an architecture we do not know")
 
 
 def _open_clip(config: Json) -> Described:
@@ -183,7 +194,9 @@ def _keras(config: Json) -> Described:
 
 
 def _about(cfg: Json) -> dict[str, Any]:
-    kept = "mean std interpolation crop_pct crop_mode license tag origin_url paper_ids paper_name description notes".split()
-    return {key: cfg[key] for key in kept if cfg.get(key) is not None}
+    return {key: cfg[key] for key in _ABOUT if cfg.get(key) is not None}
 
 
+_ABOUT = (
+    "mean std interpolation crop_pct crop_mode license tag origin_url paper_ids paper_name description notes".split()
+)

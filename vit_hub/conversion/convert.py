@@ -89,7 +89,14 @@ def convert(
 
 
 def _stock(
-    source: Source, reading: Reading, out: str | Path, to: str, config: ViTConfig, dtype: torch.dtype, verify: bool, force: bool
+    source: Source,
+    reading: Reading,
+    out: str | Path,
+    to: str,
+    config: ViTConfig,
+    dtype: torch.dtype,
+    verify: bool,
+    force: bool,
 ) -> Conversion:
     """Into a stock format: the network in memory, then written in the other library's terms."""
     network = VisionTransformer(config, device="meta", dtype=dtype)
@@ -98,7 +105,9 @@ def _stock(
     with new_folder(out, force=force) as folder:
         written = export(network, to, folder, labels=reading.described.labels, about=about(reading))
         proof = (
-            prove(source, reading, lambda: network, None, notes) if verify else Proof.skipped(source, reading, None, notes)
+            prove(source, reading, lambda: network, None, notes)
+            if verify
+            else Proof.skipped(source, reading, None, notes)
         )
         proof.record["written"] = written
         (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
@@ -144,10 +153,10 @@ def load(source: str | Path, **settings: Any) -> VisionTransformer:
 
 
 def _dtype(reading: Reading, wanted: str | torch.dtype | None) -> torch.dtype:
-    if isinstance(wanted, str):
-        wanted = getattr(torch, wanted)
+    """The dtype asked for, or the widest of the source's."""
     if wanted is not None:
-        return wanted
+        named: torch.dtype = getattr(torch, wanted) if isinstance(wanted, str) else wanted
+        return named
     floats = {stored.dtype for stored in reading.match.tensors.values() if stored.dtype.is_floating_point}
     return floats.pop() if len(floats) == 1 and floats <= {torch.float16, torch.bfloat16} else torch.float32
 

@@ -113,7 +113,12 @@ def _from_shapes(shapes: Shapes) -> dict[str, Any]:
     def rows(module: str) -> int:
         return next((shapes[f"{module}.{part}"][0] for part in ("bias", "weight") if f"{module}.{part}" in shapes), 0)
 
-    required = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight")
+    required = (
+        "patch_embed.proj.weight",
+        "blocks.0.attn.qkv.weight",
+        "blocks.0.mlp.fc1.weight",
+        "blocks.0.mlp.fc2.weight",
+    )
     if missing := [name for name in required if name not in shapes]:
         raise TranslationError("a ViT", missing=missing)
     _, channels, *kernel = shapes["patch_embed.proj.weight"]
@@ -207,9 +212,14 @@ def _tokens_and_grid(
             return
         if described.origin == "config.json":
             raise TranslationError(
-                "config.json", mismatched=[f"pos_embed has {count} positions; {size[0]}x{size[1]} has {grid[0] * grid[1]} patches"]
+                "config.json",
+                mismatched=[f"pos_embed has {count} positions; {size[0]}x{size[1]} has {grid[0] * grid[1]} patches"],
             )
-    squares = {slots: math.isqrt(count - slots) for slots in options if math.isqrt(max(count - slots, 0)) ** 2 == count - slots > 0}
+    squares = {
+        slots: math.isqrt(count - slots)
+        for slots in options
+        if math.isqrt(max(count - slots, 0)) ** 2 == count - slots > 0
+    }
     if len(squares) != 1:
         how = "no square grid fits" if not squares else "several grids fit"
         absent = [name for name in ("cls_token", "dist_token", "reg_token") if name not in shapes]
@@ -218,14 +228,16 @@ def _tokens_and_grid(
             "give the native size"
         )
         return
-    (slots, side), = squares.items()
+    ((slots, side),) = squares.items()
     for name in ("no_embed_class", "no_embed_reg"):
         told.pop(name, None)
     seen.update(options[slots])
     told["img_size"] = Fact((side * patch[0], side * patch[1]), "family")  # square images are a convention, not a fact
 
 
-def _heads(match: Match, shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact], undecided: dict[str, str]) -> None:
+def _heads(
+    match: Match, shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact], undecided: dict[str, str]
+) -> None:
     """The number of heads: an axis in JAX layouts, a guess of conventions elsewhere, else undecided."""
     if (axis := observed_axis(match.plan, match.tensors, "heads")) is not None:
         seen["num_heads"] = axis
@@ -258,7 +270,9 @@ def _pooling(shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact]) -> Non
         average = seen["fc_norm"] or not seen["class_token"]
         told["global_pool"] = Fact("avg" if average else "token", "family")
     if "init_values" not in seen:
-        told.setdefault("init_values", Fact(1e-5, "family"))  # where new LayerScales would start; the old are in the file
+        told.setdefault(
+            "init_values", Fact(1e-5, "family")
+        )  # where new LayerScales would start; the old are in the file
 
 
 def _pair(value: Any) -> tuple[int, int]:

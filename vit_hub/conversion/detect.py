@@ -99,7 +99,11 @@ REFUSALS = (
     ("visual.layer1.*", "a ResNet, not a ViT", "open_clip or timm's resnet models"),
     ("transformer.embeddings.hybrid_model.*", "a hybrid with symmetric padding", "Google's own npz of the model"),
     ("preprocessor.patchifier.*", "RMSNorm and bias-free layers (AIMv2)", "timm's aimv2 models"),
-    ("positional_embedding.pos_embedding+pre_logits.weight", "a representation layer before the norm", "Google's own npz"),
+    (
+        "positional_embedding.pos_embedding+pre_logits.weight",
+        "a representation layer before the norm",
+        "Google's own npz",
+    ),
 )
 
 
@@ -240,7 +244,9 @@ def _misfit(candidate: Plan, tensors: Mapping[str, Stored], axes: Mapping[str, i
         ours = shapes(candidate, tensors, axes)
     except TranslationError as error:
         return error
-    wrong = [f"{name}: {list(ours[name])}" for name, dims in _DIMENSIONS.items() if name in ours and len(ours[name]) != dims]
+    wrong = [
+        f"{name}: {list(ours[name])}" for name, dims in _DIMENSIONS.items() if name in ours and len(ours[name]) != dims
+    ]
     return TranslationError(candidate.dialect.name, mismatched=wrong) if wrong else None
 
 

@@ -54,7 +54,12 @@ class Export:
 
 
 def export(
-    network: VisionTransformer, to: str, folder: Path, *, labels: Sequence[str] = (), about: Mapping[str, Any] | None = None
+    network: VisionTransformer,
+    to: str,
+    folder: Path,
+    *,
+    labels: Sequence[str] = (),
+    about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write a network in a stock format, then open it with the library it is for and compare.
 
@@ -100,7 +105,7 @@ def _expressible(state: dict[str, Tensor], config: ViTConfig, to: str) -> tuple[
 Reopened = tuple[Callable[[Tensor], Outputs], ViTConfig]  # how to run it, and what of ours it should equal
 
 
-# ----------------------------------------------------------------------------------------------------------------- timm
+# ---- timm ------------------------------------------------------------------------------------------------
 
 
 def _write_timm(folder: Path, exported: Export) -> None:
@@ -137,7 +142,7 @@ def _save(folder: Path, exported: Export) -> None:
     write_safetensors(folder / WEIGHTS, shapes, exported.dtype, exported.state.items(), {"format": "pt"})
 
 
-# --------------------------------------------------------------------------------------------------------- transformers
+# ---- transformers ----------------------------------------------------------------------------------------
 
 
 def _write_transformers(folder: Path, exported: Export) -> None:
@@ -158,7 +163,7 @@ def _stock_processor(exported: Export) -> Any:
 
     about, (height, width) = exported.about, exported.config.img_size
     kernels = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
-    common = {
+    common: dict[str, Any] = {
         "image_mean": list(about.get("mean", (0.485, 0.456, 0.406))),
         "image_std": list(about.get("std", (0.229, 0.224, 0.225))),
         "resample": kernels.get(about.get("interpolation", "bicubic"), 3),
@@ -179,7 +184,7 @@ def _open_transformers(folder: Path, exported: Export) -> Reopened:
     return run_transformers(network, exported.config), exported.config
 
 
-# ------------------------------------------------------------------------------------------ torchvision's, Google's files
+# ---- torchvision's, Google's files -----------------------------------------------------------------------
 
 
 def _write_torchvision(folder: Path, exported: Export) -> None:
@@ -197,11 +202,12 @@ def _open_torchvision(folder: Path, exported: Export) -> Reopened:
 
 
 def _write_google(folder: Path, exported: Export) -> None:
-    np.savez(folder / GOOGLE, **{name: exported.state[name].float().numpy() for name in sorted(exported.state)})
+    arrays: dict[str, Any] = {name: exported.state[name].float().numpy() for name in sorted(exported.state)}
+    np.savez(folder / GOOGLE, **arrays)
 
 
 def _open_google(folder: Path, exported: Export) -> Reopened:
-    """timm's own reader; it standardises stems in its own way and has no representation layer, and no head behind it."""
+    """timm's own reader; it standardises stems in its own way and leaves out a representation layer."""
     config = exported.config if exported.config.stem_layers is None else exported.config.replace(stem_numerics="timm")
     if config.representation_size:
         config = config.replace(representation_size=0, num_classes=0)

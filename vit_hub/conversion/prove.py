@@ -43,7 +43,11 @@ class Proof:
 
 
 def prove(
-    source: Source, reading: Reading, open_network: Callable[[], VisionTransformer], digest: str | None, notes: Sequence[str]
+    source: Source,
+    reading: Reading,
+    open_network: Callable[[], VisionTransformer],
+    digest: str | None,
+    notes: Sequence[str],
 ) -> Proof:
     """Run a reference on the same input and compare everything it gives.
 
@@ -94,13 +98,17 @@ def compare(ours: Outputs, theirs: Outputs) -> list[dict[str, Any]]:
             raise ValueError(f"{name}: ours is {list(a.shape)}, the reference's {list(b.shape)}")
         absolute = (a.float() - b.float()).abs().max().item()
         scale = max(b.abs().max().item(), 1.0)
-        errors.append({"what": name, "absolute": absolute, "relative": absolute / scale, "reference_max": b.abs().max().item()})
+        errors.append(
+            {"what": name, "absolute": absolute, "relative": absolute / scale, "reference_max": b.abs().max().item()}
+        )
     return errors
 
 
 def _comparable(network: VisionTransformer, reading: Reading, config: ViTConfig) -> VisionTransformer:
     """Our network at the native size and with the reference's numerics, in float32."""
-    resized = network.config.grid_size != reading.config.grid_size or network.config.patch_size != reading.config.patch_size
+    resized = (
+        network.config.grid_size != reading.config.grid_size or network.config.patch_size != reading.config.patch_size
+    )
     state = dict(tensors(reading)) if resized else network.state_dict()
     comparable = VisionTransformer(config, device="meta")
     comparable.load_state_dict(state)
@@ -110,7 +118,11 @@ def _comparable(network: VisionTransformer, reading: Reading, config: ViTConfig)
 def _differences(native: ViTConfig, config: ViTConfig) -> dict[str, str]:
     """Where the reference computes something else than the weights' own code, which we follow."""
     ours, theirs = native.to_dict(), config.to_dict()
-    return {name: f"{ours[name]} in the result, {theirs[name]} for the comparison" for name in ours if ours[name] != theirs[name]}
+    return {
+        name: f"{ours[name]} in the result, {theirs[name]} for the comparison"
+        for name in ours
+        if ours[name] != theirs[name]
+    }
 
 
 def _record(source: Source, reading: Reading, digest: str | None, notes: Sequence[str]) -> dict[str, Any]:
@@ -147,9 +159,12 @@ def _record(source: Source, reading: Reading, digest: str | None, notes: Sequenc
         "tensors": fates,
         "filled": {move.target: move.note for move in plan.moves if move.note},
         "config": {
-            name: {"value": fact.value, "origin": fact.origin} for name, fact in sorted(reading.description.facts.items())
+            name: {"value": fact.value, "origin": fact.origin}
+            for name, fact in sorted(reading.description.facts.items())
         },
         "weights_sha256": digest,
         "notes": list(notes),
-        "versions": {name: importlib.metadata.version(name) for name in ("torch", "timm", "transformers", "safetensors")},
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("torch", "timm", "transformers", "safetensors")
+        },
     }

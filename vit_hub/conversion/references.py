@@ -56,7 +56,9 @@ class NoReferenceError(Exception):
     """Why this implementation cannot serve here."""
 
 
-def recorded(model: nn.Module, blocks: nn.ModuleList | nn.Sequential, call: Callable[[], Any]) -> tuple[Any, list[Tensor]]:
+def recorded(
+    model: nn.Module, blocks: nn.ModuleList | nn.Sequential, call: Callable[[], Any]
+) -> tuple[Any, list[Tensor]]:
     """Call a model and note what each of its blocks gave."""
     seen: list[Tensor] = []
 
@@ -83,7 +85,7 @@ def run_ours(network: VisionTransformer, x: Tensor) -> Outputs:
         network.lean = lean
 
 
-# ------------------------------------------------------------------------------------------------------------------ timm
+# ---- timm ------------------------------------------------------------------------------------------------
 
 
 def timm_network(config: ViTConfig) -> nn.Module:
@@ -152,7 +154,7 @@ def read_npz(network: Any, path: Path) -> nn.Module:
         for parameter in network.parameters():
             parameter.fill_(torch.nan)
     network.load_pretrained(str(path))
-    return network  # type: ignore[no-any-return]  # timm's classes have no types
+    return network
 
 
 def timm_state_dict(source: Source, reading: Reading) -> Reference:
@@ -181,7 +183,7 @@ def timm_state_dict(source: Source, reading: Reading) -> Reference:
     return Reference("timm", timm.__version__, READ_SOURCE, run_timm(network), reading.config)
 
 
-# ----------------------------------------------------------------------------------------------------------- torchvision
+# ---- torchvision -----------------------------------------------------------------------------------------
 
 
 def torchvision_state_dict(source: Source, reading: Reading) -> Reference:
@@ -225,7 +227,7 @@ def run_torchvision(network: Any) -> Callable[[Tensor], Outputs]:
     return run
 
 
-# ---------------------------------------------------------------------------------------------------------- transformers
+# ---- transformers ----------------------------------------------------------------------------------------
 
 
 def transformers_folder(source: Source, reading: Reading) -> Reference:
@@ -244,7 +246,13 @@ def transformers_folder(source: Source, reading: Reading) -> Reference:
     else:  # a state dict as it was in memory
         network = model_class(transformers.AutoConfig.from_pretrained(folder))
         network.load_state_dict({name: stored.read() for name, stored in source.checkpoint.tensors.items()})
-    return Reference(f"transformers {architecture}", transformers.__version__, READ_SOURCE, run_transformers(network, reading.config), reading.config)
+    return Reference(
+        f"transformers {architecture}",
+        transformers.__version__,
+        READ_SOURCE,
+        run_transformers(network, reading.config),
+        reading.config,
+    )
 
 
 _RANDOM_POOLER = ("ViTModel", "DeiTModel", "IJepaModel")
@@ -273,7 +281,10 @@ def run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Outp
     def run(x: Tensor) -> Outputs:
         result, blocks = recorded(network, layers, lambda: call(x))
         tokens = result.get("last_hidden_state")
-        pooled = next((result.get(key) for key in ("logits", "image_embeds", "pooler_output") if result.get(key) is not None), None)
+        pooled = next(
+            (result.get(key) for key in ("logits", "image_embeds", "pooler_output") if result.get(key) is not None),
+            None,
+        )
         if type(network).__name__ == "CLIPModel" and config.num_classes:
             with torch.inference_mode():
                 pooled = network.visual_projection(pooled)
@@ -286,7 +297,7 @@ def run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Outp
     return run
 
 
-# ----------------------------------------------------------------------------------------------------------- stock classes
+# ---- stock classes ---------------------------------------------------------------------------------------
 
 
 def stock_transformers(source: Source, reading: Reading) -> Reference:
@@ -296,7 +307,9 @@ def stock_transformers(source: Source, reading: Reading) -> Reference:
     stock = transformers_class(reading.config)
     network = open_transformers(stock, stock_state(stock, dict(tensors(reading)), reading.config))
     name = f"transformers {stock.name}"
-    return Reference(name, transformers.__version__, TRANSLATED, run_transformers(network, reading.config), reading.config)
+    return Reference(
+        name, transformers.__version__, TRANSLATED, run_transformers(network, reading.config), reading.config
+    )
 
 
 def stock_timm(source: Source, reading: Reading) -> Reference:
@@ -324,7 +337,11 @@ def stock_state(stock: Stock, state: Mapping[str, Tensor], config: ViTConfig) ->
     """Our tensors under the names of a stock class."""
     axes = {"heads": config.num_heads, "k": config.head_dim, "p": config.patch_size[0], "q": config.patch_size[1]}
     theirs = untranslate(dialect(stock.dialect), state, axes)
-    return {name if name.startswith(stock.bare) else stock.prefix + name: tensor for name, tensor in theirs.items()} if stock.prefix else theirs
+    return (
+        {name if name.startswith(stock.bare) else stock.prefix + name: tensor for name, tensor in theirs.items()}
+        if stock.prefix
+        else theirs
+    )
 
 
 def open_transformers(stock: Stock, state: Mapping[str, Tensor]) -> Any:
@@ -374,7 +391,7 @@ CANDIDATES = (
 
 def find_reference(source: Source, reading: Reading) -> tuple[Reference | None, list[str]]:
     """The first implementation that can serve, and why the ones before it could not."""
-    tried = []
+    tried: list[str] = []
     for candidate in CANDIDATES:
         with quiet():
             try:

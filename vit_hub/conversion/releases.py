@@ -31,7 +31,9 @@ class Release:
 
 
 RELEASES = (
-    Release("flexivit", r"flexivit", {"resample": "flexivit"}, {"license": "apache-2.0", "paper": "2212.08013", **HALF}),
+    Release(
+        "flexivit", r"flexivit", {"resample": "flexivit"}, {"license": "apache-2.0", "paper": "2212.08013", **HALF}
+    ),
     Release(
         "dinov3",
         r"dinov3_.*sat493m",
@@ -94,7 +96,13 @@ RELEASES = (
 
 # What a family's own code does to images, and under which licence its weights were published.
 ABOUT: dict[str, Mapping[str, Any]] = {
-    "google": {"license": "apache-2.0", "paper": "2010.11929", **HALF, "interpolation": "bilinear", "crop_mode": "squash"},
+    "google": {
+        "license": "apache-2.0",
+        "paper": "2010.11929",
+        **HALF,
+        "interpolation": "bilinear",
+        "crop_mode": "squash",
+    },
     "big_vision": {"license": "apache-2.0", "paper": "2205.01580", **HALF, "interpolation": "bilinear"},
     "dinov2": {"license": "apache-2.0", "paper": "2304.07193", **IMAGENET},
     "dinov3": {"license": "other", "license_name": "dinov3-license", "paper": "2508.10104", **IMAGENET},

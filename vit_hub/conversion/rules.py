@@ -254,9 +254,7 @@ def plan(dialect: Dialect, tensors: Mapping[str, Stored]) -> Plan:
     for split in dialect.splits:
         if split.source in tensors:
             taken.add(split.source)
-            moves += [
-                Move(target, (split.source,), _cut(split, at)) for at, target in enumerate(split.targets)
-            ]
+            moves += [Move(target, (split.source,), _cut(split, at)) for at, target in enumerate(split.targets)]
 
     for name in tensors:
         if name in taken:
@@ -281,7 +279,9 @@ def plan(dialect: Dialect, tensors: Mapping[str, Stored]) -> Plan:
         layers = range(tensors[next(filter(None, names))].shape[0]) if rule.stacked else (None,)
         for layer in layers:
             where = numbers if layer is None else {**numbers, rule.stacked: layer}
-            moves.append(Move(rule.ours.fill(where), tuple(filter(None, names)), _move(rule, names, layer), rule.layout))
+            moves.append(
+                Move(rule.ours.fill(where), tuple(filter(None, names)), _move(rule, names, layer), rule.layout)
+            )
 
     filled = {move.target for move in moves}
     for zero in dialect.zeros:
@@ -388,6 +388,15 @@ def _move(rule: Rule, names: Sequence[str], layer: int | None) -> Callable[..., 
 def _fold(fold: Fold, names: Sequence[str]) -> Callable[..., Tensor]:
     def make(tensors: Mapping[str, Stored], axes: Mapping[str, int]) -> Tensor:
         return fold.fold(*(tensors[name].read() for name in names))
+
+    return make
+
+
+def as_is(name: str) -> Callable[..., Tensor]:
+    """Make a tensor by reading it."""
+
+    def make(tensors: Mapping[str, Stored], axes: Mapping[str, int]) -> Tensor:
+        return tensors[name].read()
 
     return make
 

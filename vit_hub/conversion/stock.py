@@ -36,7 +36,9 @@ def _differs(config: ViTConfig, **wanted: Any) -> Objections:
 
 
 def choose(
-    library: str, config: ViTConfig, candidates: list[tuple[str, Callable[[ViTConfig], Objections], Callable[[ViTConfig], Stock]]]
+    library: str,
+    config: ViTConfig,
+    candidates: list[tuple[str, Callable[[ViTConfig], Objections], Callable[[ViTConfig], Stock]]],
 ) -> Stock:
     """The first candidate without objections."""
     reasons = []
@@ -48,7 +50,7 @@ def choose(
     raise UnsupportedError(f"{library} has no class for this network; in the way of", reasons, "another --to")
 
 
-# --------------------------------------------------------------------------------------------------------- transformers
+# ---- transformers ----------------------------------------------------------------------------------------
 
 _HF_ACT = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu", "silu": "silu"}
 _PLAIN: dict[str, Any] = {
@@ -171,7 +173,9 @@ def _dinov2(config: ViTConfig) -> Stock:
         values["use_mask_token"] = False
     prefix = {"Dinov2": "dinov2.", "Dinov2WithRegisters": "dinov2_with_registers."}[base] if config.num_classes else ""
     name = f"{base}ForImageClassification" if config.num_classes else f"{base}Model"
-    return Stock("transformers", name, values, f"transformers-dinov2/on-disk{'-swiglu' if gated else ''}", prefix, _HEADS)
+    return Stock(
+        "transformers", name, values, f"transformers-dinov2/on-disk{'-swiglu' if gated else ''}", prefix, _HEADS
+    )
 
 
 def _dinov3_objections(config: ViTConfig) -> Objections:
@@ -252,7 +256,7 @@ def transformers_class(config: ViTConfig) -> Stock:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------- timm
+# ---- timm ------------------------------------------------------------------------------------------------
 
 _TIMM_STEMS = {
     (): "vit_tiny_r_s16_p8_224",
@@ -349,7 +353,7 @@ def timm_architecture(config: ViTConfig) -> Stock:
     return choose("timm", config, [("VisionTransformer", _timm_name_objections, build)])
 
 
-# --------------------------------------------------------------------------------------------- torchvision and Google's
+# ---- torchvision and Google's ----------------------------------------------------------------------------
 
 
 def _torchvision_objections(config: ViTConfig) -> Objections:
@@ -412,7 +416,9 @@ def google_model(config: ViTConfig) -> Stock:
             yield from _differs(config, stem_numerics="jax")
 
     def build(config: ViTConfig) -> Stock:
-        variant = {None: "", (): "-hybrid-root"}.get(config.stem_layers, "-hybrid")
+        variant = "-hybrid" if config.stem_layers else "-hybrid-root"
+        if config.stem_layers is None:
+            variant = ""
         return Stock("google", "VisionTransformer", {}, f"google/pre-linen{variant}")
 
     return choose("google", config, [("VisionTransformer", objections, build)])

@@ -17,7 +17,7 @@ from .containers import Stored
 from .describe import Description, describe
 from .detect import Match, detect
 from .releases import Release, find_release
-from .rules import Dialect, Move, shapes, their_name
+from .rules import Dialect, Move, as_is, shapes, their_name
 from .source import Source
 
 
@@ -58,25 +58,30 @@ def _with_head(match: Match, source: Source) -> Match:
         return match
     if any(move.target.startswith("head.") for move in match.plan.moves):
         raise TranslationError(match.plan.dialect.name, unexpected=["--head, but the checkpoint has a head already"])
-    moves = tuple(Move(name, (name,), lambda stored, axes, name=name: stored[name].read()) for name in source.head)
-    view = replace(match.view, names={**match.view.names, **{name: f"{source.head_file}: {name}" for name in source.head}})
+    moves = tuple(Move(name, (name,), as_is(name)) for name in source.head)
+    view = replace(
+        match.view, names={**match.view.names, **{name: f"{source.head_file}: {name}" for name in source.head}}
+    )
     plan = replace(match.plan, moves=(*match.plan.moves, *moves))
     return Match(view, plan, {**match.tensors, **source.head})
 
 
 def _place_norm(match: Match, after_pool: bool | None) -> Match:
-    """Names do not tell whether the final norm comes before the pooling or after it (OpenCLIP); someone who knows does."""
+    """Names do not tell whether the final norm comes before or after the pooling (OpenCLIP); someone may know."""
     if not after_pool or any(move.target.startswith("fc_norm.") for move in match.plan.moves):
         return match
     moves = tuple(
-        replace(move, target="fc_" + move.target) if move.target.startswith("norm.") else move for move in match.plan.moves
+        replace(move, target="fc_" + move.target) if move.target.startswith("norm.") else move
+        for move in match.plan.moves
     )
     return replace(match, plan=replace(match.plan, moves=moves))
 
 
 def check_shapes(dialect: Dialect, ours: Mapping[str, tuple[int, ...]], config: ViTConfig) -> None:
     """Compare with a network on the meta device: nothing missing, nothing left over, no other shape."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in VisionTransformer(config, device="meta").state_dict().items()}
+    wanted = {
+        name: tuple(tensor.shape) for name, tensor in VisionTransformer(config, device="meta").state_dict().items()
+    }
 
     def both_names(name: str) -> str:
         theirs = their_name(dialect, name)

@@ -76,7 +76,9 @@ def write_folder(
 
     if labels and len(labels) != config.num_classes:
         raise FolderError(folder, f"{len(labels)} labels for {config.num_classes} classes")
-    shapes = {name: tuple(tensor.shape) for name, tensor in VisionTransformer(config, device="meta").state_dict().items()}
+    shapes = {
+        name: tuple(tensor.shape) for name, tensor in VisionTransformer(config, device="meta").state_dict().items()
+    }
     digest = write_safetensors(folder / WEIGHTS, shapes, dtype, tensors, {"format": "pt", **(metadata or {})})
     described = MyViTConfig.from_vit(
         config,

@@ -52,7 +52,7 @@ def write_safetensors(
             if not torch.isfinite(tensor).all():
                 infinite.append(name)
             file.seek(start + offsets[name])
-            file.write(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+            tensor.reshape(-1).view(torch.uint8).numpy().tofile(file)
     if waiting:
         raise CheckpointError(path, f"tensors that never came: {', '.join(sorted(waiting))}")
     if infinite:

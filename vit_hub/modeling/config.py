@@ -5,7 +5,7 @@ they are pairs from here on. Nothing is guessed: a configuration that does not h
 :class:`ConfigError` that lists every reason at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
@@ -101,7 +101,7 @@ class ViTConfig:
         if reasons := list(self._contradictions()):
             raise ConfigError(reasons)
 
-    def _contradictions(self):  # type: ignore[no-untyped-def]  # a generator of strings, private
+    def _contradictions(self) -> Iterator[str]:
         for name in ("in_chans", "embed_dim", "depth", "num_heads", "mlp_dim"):
             if getattr(self, name) < 1:
                 yield f"{name}={getattr(self, name)} must be at least 1"

@@ -51,7 +51,7 @@ def init_module(module: nn.Module, mode: str = "", name: str = "", num_classes: 
     elif isinstance(module, nn.LayerNorm | nn.GroupNorm):
         nn.init.ones_(module.weight)
         nn.init.zeros_(module.bias)
-    elif isinstance(module, LayerScale):
+    elif isinstance(module, LayerScale) and module.init_value is not None:
         nn.init.constant_(module.gamma, module.init_value)
     elif isinstance(module, AttentionPool):
         nn.init.trunc_normal_(module.latent, std=module.latent.shape[-1] ** -0.5)

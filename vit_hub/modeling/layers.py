@@ -236,9 +236,7 @@ def _act(config: ViTConfig) -> nn.Module:
     return nn.GELU(approximate="tanh" if config.act_layer == "gelu_tanh" else "none")
 
 
-def _norm(
-    config: ViTConfig, width: int, device: Device, dtype: Dtype
-) -> nn.LayerNorm:
+def _norm(config: ViTConfig, width: int, device: Device, dtype: Dtype) -> nn.LayerNorm:
     return nn.LayerNorm(width, eps=config.norm_eps, device=device, dtype=dtype)
 
 
@@ -276,9 +274,7 @@ class SwiGlu(nn.Module):
 class LayerScale(nn.Module):
     """A learned factor per channel."""
 
-    def __init__(
-        self, config: ViTConfig, device: Device = None, dtype: Dtype = None
-    ) -> None:
+    def __init__(self, config: ViTConfig, device: Device = None, dtype: Dtype = None) -> None:
         super().__init__()
         self.init_value = config.init_values
         self.gamma = nn.Parameter(torch.empty(config.embed_dim, device=device, dtype=dtype))
@@ -391,4 +387,3 @@ class AttentionPool(nn.Module):
         x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, width)
         x = self.proj(x)
         return x + self.mlp(self.norm(x))  # (batch, width)
-

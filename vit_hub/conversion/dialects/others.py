@@ -34,7 +34,7 @@ def _torchvision(fc1: str, fc2: str, layer: str) -> tuple[Rule, ...]:
 _TV_ENDS = (Rule("class_token", "cls_token"), *affine("conv_proj", "patch_embed.proj"), *affine("encoder.ln", "norm"))
 _TV_LAYER = "encoder.layers.encoder_layer_{i}."
 
-TORCHVISION = tuple(
+_TORCHVISION = tuple(
     Dialect(
         f"torchvision/{name}",
         (
@@ -48,7 +48,9 @@ TORCHVISION = tuple(
         required=("conv_proj.weight", f"encoder.layers.encoder_layer_0.mlp.{fc1}.weight"),
     )
     for name, fc1, fc2 in (("current", "0", "3"), ("published", "linear_1", "linear_2"))
-) + (
+)
+TORCHVISION = (
+    *_TORCHVISION,
     Dialect(
         "swag",
         (
@@ -143,9 +145,7 @@ KERAS = (
                 (
                     *_keras_norm("layer_norm_1", "norm1"),
                     *_keras_norm("layer_norm_2", "norm2"),
-                    Rule(
-                        "mha/{query,key,value}_dense/vars/0", "attn.qkv.weight", "n d heads k -> (n heads k) d"
-                    ),
+                    Rule("mha/{query,key,value}_dense/vars/0", "attn.qkv.weight", "n d heads k -> (n heads k) d"),
                     Rule("mha/{query,key,value}_dense/vars/1", "attn.qkv.bias", "n heads k -> (n heads k)"),
                     Rule("mha/output_dense/vars/0", "attn.proj.weight", "heads k d -> d (heads k)"),
                     Rule("mha/output_dense/vars/1", "attn.proj.bias"),

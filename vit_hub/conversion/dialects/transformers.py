@@ -86,7 +86,7 @@ VIT_DIALECTS = tuple(
     for suffix, ends, heads in (("", ENDS, ()), ("-two-heads", TWO_HEADS, ("cls_classifier.weight",)))
 )
 
-# --------------------------------------------------------------------------------------------------- DINOv2 and DINOv3
+# ---- DINOv2 and DINOv3 -----------------------------------------------------------------------------------
 
 SCALES = (Rule("layer_scale1.lambda1", "ls1.gamma"), Rule("layer_scale2.lambda1", "ls2.gamma"))
 NORMS = (*affine("norm1", "norm1"), *affine("norm2", "norm2"))
@@ -111,7 +111,13 @@ DINOV2_DIALECTS = tuple(
         ("on-disk", ON_DISK_ATTENTION, PLAIN_MLP, "mlp.fc1.weight", {}),
         ("in-memory", IN_MEMORY_ATTENTION, PLAIN_MLP, "mlp.fc1.weight", {}),
         ("on-disk-swiglu", ON_DISK_ATTENTION, PACKED, "mlp.weights_in.weight", SWIGLU),
-        ("in-memory-swiglu", IN_MEMORY_ATTENTION, gated("gate_proj", "up_proj", "down_proj"), "mlp.gate_proj.weight", SWIGLU),
+        (
+            "in-memory-swiglu",
+            IN_MEMORY_ATTENTION,
+            gated("gate_proj", "up_proj", "down_proj"),
+            "mlp.gate_proj.weight",
+            SWIGLU,
+        ),
     )
 )
 
@@ -139,7 +145,12 @@ DINOV3_DIALECTS = tuple(
     )
     for mlp_name, mlp, first, extra in (
         ("mlp", UNGATED, "mlp.up_proj.weight", {}),
-        ("gated", gated("gate_proj", "up_proj", "down_proj"), "mlp.gate_proj.weight", {"mlp_layer": "swiglu", "act_layer": "silu"}),
+        (
+            "gated",
+            gated("gate_proj", "up_proj", "down_proj"),
+            "mlp.gate_proj.weight",
+            {"mlp_layer": "swiglu", "act_layer": "silu"},
+        ),
     )
     for bias_name, attention, keys in (
         ("", NO_KEY_BIAS, ()),
@@ -147,7 +158,7 @@ DINOV3_DIALECTS = tuple(
     )
 )
 
-# ------------------------------------------------------------------------------------------------------ CLIP and SigLIP
+# ---- CLIP and SigLIP -------------------------------------------------------------------------------------
 
 TOWER_BLOCKS = prefixed(
     "encoder.layers.{i}.",
