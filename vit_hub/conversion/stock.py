@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import presets
 from ..errors import UnsupportedError
 from ..modeling.config import ViTConfig
 
@@ -331,6 +332,25 @@ def _timm_name_objections(config: ViTConfig) -> Objections:
         yield "a SwiGLU without LayerScale"
 
 
+def _timm_namesake(config: ViTConfig) -> str | None:
+    """timm's own name for exactly this network; of several, the one whose images have the same size."""
+    free = ("img_size", "in_chans", "num_classes", "resample", "drop_partial")
+    found: dict[bool, str] = {}
+    for name in presets.names():
+        timm_name = presets.timm_name(name)
+        if timm_name is None:
+            continue
+        candidate = presets.config(name)
+        if any(getattr(candidate, size) != getattr(config, size) for size in ("embed_dim", "depth", "patch_size")):
+            continue
+        same = {name: getattr(config, name) for name in free}
+        if candidate.init_values is not None and config.init_values is not None:
+            same["init_values"] = config.init_values  # where LayerScale once started does not matter any more
+        if candidate.replace(**same) == config:
+            found.setdefault(candidate.img_size == config.img_size, timm_name)
+    return found.get(True, found.get(False))
+
+
 def timm_architecture(config: ViTConfig) -> Stock:
     """timm's architecture for a network: one of its names, with arguments for what the name does not fix.
 
@@ -340,6 +360,8 @@ def timm_architecture(config: ViTConfig) -> Stock:
     """
 
     def build(config: ViTConfig) -> Stock:
+        if (exact := _timm_namesake(config)) is not None:
+            return Stock("timm", exact, {}, "timm")
         if config.dist_token:
             name = "deit_base_distilled_patch16_224"
         elif config.stem_layers is not None:
