@@ -80,13 +80,18 @@ def _settings(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        type=_setting,
+        type=setting,
         help="what the file cannot tell, in timm's words: num_heads=12, act_layer=gelu, img_size=320x512 (repeatable)",
     )
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    """``key=value`` with numbers, booleans and sizes read as such."""
+def setting(text: str) -> tuple[str, Any]:
+    """``key=value`` with numbers, booleans and sizes read as such.
+
+    Example:
+        >>> setting("img_size=320x512")
+        ('img_size', (320, 512))
+    """
     key, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
