@@ -15,6 +15,10 @@ import wrapt
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "convert": "conversion.convert",
+    "load": "conversion.convert",
+    "inspect": "conversion.inspect",
+    "verify": "conversion.verify",
     "ViTConfig": "modeling.config",
     "VisionTransformer": "modeling.vit",
     "MyViTConfig": "modeling.configuration_myvit",
@@ -26,10 +30,12 @@ _EXPORTS = {
     "MyViTImageProcessorPil": "modeling.image_processing_myvit",
 }
 
-__all__ = ["__version__", *_EXPORTS]
+__all__ = ["__version__", "errors", *_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return importlib.import_module(".errors", __name__)
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_EXPORTS[name]}", __name__), name)
@@ -51,5 +57,12 @@ def _register_transformers(module: Any) -> None:
 
 
 wrapt.register_post_import_hook(_register_timm, "timm")
-for _name in ("configuration_auto", "modeling_auto", "image_processing_auto"):
-    wrapt.register_post_import_hook(_register_transformers, f"transformers.models.auto.{_name}")
+for _name in (
+    "transformers.models.auto.configuration_auto",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.image_processing_auto",
+    # These two import modeling_auto on their way; the models are registered when the outermost is complete.
+    "transformers.modeling_layers",
+    "vit_hub.modeling.modeling_myvit",
+):
+    wrapt.register_post_import_hook(_register_transformers, _name)

@@ -4,6 +4,7 @@ Read :meth:`VisionTransformer.forward` first. The rest is what timm and people a
 intermediate features, another head, another size, parameter groups, initialisation.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ class VisionTransformer(nn.Module):
         pooled = 2 * width if config.global_pool == "token_avg" else width
         self.fc_norm = _norm(config, pooled, **meta) if config.final_norm and config.fc_norm else nn.Identity()
         self.pre_logits = (
-            nn.Sequential(nn.Linear(pooled, config.representation_size, **meta), nn.Tanh())
+            nn.Sequential(OrderedDict(fc=nn.Linear(pooled, config.representation_size, **meta), act=nn.Tanh()))
             if config.representation_size
             else nn.Identity()
         )
@@ -93,7 +94,7 @@ class VisionTransformer(nn.Module):
             if weight_init != "skip":
                 self.init_weights()
 
-    # ------------------------------------------------------------------------------------------------ the forward pass
+    # ---- the forward pass --------------------------------------------------------------------------------
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         """Images ``(batch, channels, height, width)`` to logits, or to pooled features without a head."""
@@ -132,7 +133,7 @@ class VisionTransformer(nn.Module):
         if masked is not None and self.mask_token is not None:
             x = torch.where(masked.to(torch.bool).unsqueeze(2), self.mask_token.to(x.dtype), x)
 
-        prefix = self._prefix()
+        prefix = self._prefix(x)
         slots = self.num_prefix_slots
         if self.pos_embed is not None:
             x = x + self._grid(rows, cols, dynamic)
@@ -151,14 +152,14 @@ class VisionTransformer(nn.Module):
             rope = (rope[0][kept].unsqueeze(1), rope[1][kept].unsqueeze(1))  # (batch, 1, kept, head)
         return self.norm_pre(x), rope
 
-    def _prefix(self) -> Tensor:
+    def _prefix(self, x: Tensor) -> Tensor:
         """Class, distillation and register tokens, ``(1, prefix, width)``; perhaps none of them."""
         tokens: list[Tensor] = []
         for token in (self.cls_token, self.dist_token, self.reg_token):
             if token is not None:
                 tokens.append(token)
         if len(tokens) == 0:
-            return self.patch_embed.proj.weight.new_zeros(1, 0, self.embed_dim)
+            return x.new_zeros(1, 0, self.embed_dim)
         return torch.cat(tokens, dim=1)
 
     def _grid(self, rows: int, cols: int, dynamic: bool) -> Tensor:
@@ -214,7 +215,7 @@ class VisionTransformer(nn.Module):
             return _both(x, distilled)
         return (x + distilled) / 2
 
-    # --------------------------------------------------------------------------------------------------- other features
+    # ---- other features ----------------------------------------------------------------------------------
 
     def forward_intermediates(
         self,
@@ -300,7 +301,7 @@ class VisionTransformer(nn.Module):
             self.reset_classifier(0, "")
         return wanted
 
-    # ------------------------------------------------------------------------------------------------------ other shapes
+    # ---- other shapes ------------------------------------------------------------------------------------
 
     @torch.jit.ignore
     def get_classifier(self) -> nn.Module | tuple[nn.Module, nn.Module]:
@@ -319,7 +320,9 @@ class VisionTransformer(nn.Module):
         before = self.config.pooled_dim
         config = self.config.replace(**changes)
         if config.pooled_dim != before and (config.representation_size or config.fc_norm):
-            raise ConfigError([f"global_pool={global_pool!r} changes the width that the trained layers before the head take"])
+            raise ConfigError(
+                [f"global_pool={global_pool!r} changes the width that the trained layers before the head take"]
+            )
         self.config = config
         self._describe()
         weight = self.patch_embed.proj.weight
@@ -362,7 +365,7 @@ class VisionTransformer(nn.Module):
                 )
                 self.pos_embed = nn.Parameter(positions)
 
-    # --------------------------------------------------------------------------------------------- parameters and groups
+    # ---- parameters and groups ---------------------------------------------------------------------------
 
     @torch.jit.ignore
     def no_weight_decay(self) -> set[str]:
@@ -380,6 +383,7 @@ class VisionTransformer(nn.Module):
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         self.grad_checkpointing = enable
         for block in self.blocks:
+            assert isinstance(block, Block)
             block.grad_checkpointing = enable
 
     @torch.jit.ignore
