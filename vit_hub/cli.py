@@ -16,6 +16,7 @@ EXAMPLES = """examples:
   vit-hub convert facebook/dinov2-base --out dino     from the Hub
   vit-hub convert dino_vitbase16_pretrain.pth --out d --set img_size=320x512
   vit-hub convert my-vit --out stock --to timm        a folder that opens without vit_hub
+  vit-hub resize my-vit --size 384 --out my-vit-384
   vit-hub verify my-vit                               does it open in both libraries with equal logits?
 """
 
@@ -66,6 +67,14 @@ def _parser() -> argparse.ArgumentParser:
     inspect.add_argument("--json", action="store_true", help="for machines")
     _settings(inspect)
     inspect.set_defaults(run=_inspect)
+
+    resize = commands.add_parser("resize", help="a folder for images of another size")
+    resize.add_argument("folder")
+    resize.add_argument("--size", required=True, type=_value, help="384, or height x width: 320x512")
+    resize.add_argument("--patch-size", type=_value, help="another patch size too (pseudo-inverse of FlexiViT)")
+    resize.add_argument("--out", required=True, help="the folder to write")
+    resize.add_argument("--force", action="store_true", help="replace the folder if it is there")
+    resize.set_defaults(run=_resize)
 
     verify = commands.add_parser("verify", help="check a folder: checksum, both libraries, equal logits")
     verify.add_argument("folder")
@@ -134,8 +143,23 @@ def _convert(options: argparse.Namespace) -> int:
         print(f"{proof['verdict']}: {who}; worst error {check['worst']:.1e}")
     else:
         print(f"{proof['verdict']}: {proof['why']}")
-    if "written" in proof:
+    if proof["written"]:
         print(f"written for {proof['written']['format']}: {proof['written']['class']}")
+    for note in result.notes:
+        print(f"NOTE: {note}", file=sys.stderr)
+    return 0
+
+
+def _resize(options: argparse.Namespace) -> int:
+    from .conversion.convert import resize
+
+    result = resize(options.folder, options.out, options.size, patch_size=options.patch_size, force=options.force)
+    done = result.proof["resized"]
+    if done is None:
+        print(f"{options.out}: the size is the same; copied")
+    else:
+        grids = f"grid {done['from']['grid']} -> {done['to']['grid']}"
+        print(f"{options.out}: {grids}, positions {done['positions']} ({done['policy']})")
     for note in result.notes:
         print(f"NOTE: {note}", file=sys.stderr)
     return 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from ..modeling.config import ViTConfig
 from ..modeling.resample import resample_patch_kernel, resample_positions
 from ..modeling.vit import VisionTransformer
 from .export import export
-from .prove import Proof, prove
+from .prove import Proof, prove, resizing
 from .releases import ABOUT
 from .source import Source, locate
 from .translate import Reading, read, tensors
+
+Stream = Iterator[tuple[str, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -65,54 +68,53 @@ def convert(
     reading = read(located, settings)
     config = resized(reading.config, settings)
     dtype = _dtype(reading, dtype)
-    if to != "vit_hub":
-        return _stock(located, reading, out, to, config, dtype, verify, force)
+    stream = resize_tensors(tensors(reading), reading.config, config)
     with new_folder(out, force=force) as folder:
-        digest = write_folder(
-            folder,
-            config,
-            _progress(resize(tensors(reading), reading.config, config), len(reading.match.plan.moves)),
-            dtype=dtype,
-            labels=reading.described.labels,
-            about=about(reading),
-            metadata={"source": located.name, "family": reading.match.plan.dialect.name},
-        )
-        notes = tuple(_notes(open_folder(folder)))
+        if to == "vit_hub":
+            digest: str | None = write_folder(
+                folder,
+                config,
+                tqdm(stream, total=len(reading.match.plan.moves), desc="converting", unit="tensor", **_BAR),
+                dtype=dtype,
+                labels=reading.described.labels,
+                about=about(reading),
+                metadata={"source": located.name, "family": reading.match.plan.dialect.name},
+            )
+            open_network: Callable[[], VisionTransformer] = partial(open_folder, folder)
+            written = None
+        else:
+            network = VisionTransformer(config, device="meta", dtype=dtype)
+            network.load_state_dict(dict(stream))
+            written = export(network.eval(), to, folder, labels=reading.described.labels, about=about(reading))
+            open_network, digest = lambda: network, None
+        notes = (*_notes(open_network()), *_resize_notes(located, reading.config, config))
         proof = (
-            prove(located, reading, lambda: open_folder(folder), digest, notes)
+            prove(located, reading, open_network, digest, notes)
             if verify
             else Proof.skipped(located, reading, digest, notes)
         )
-        (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
+        record = {**proof.record, "resized": resizing(reading.config, config), "written": written}
+        (folder / PROOF).write_text(json.dumps(record, indent=1) + "\n")
         proof.raise_if_wrong()
-    return Conversion(Path(out), open_folder(out), config, proof.record, notes)
+    return Conversion(Path(out), open_folder(out) if to == "vit_hub" else network, config, record, notes)
 
 
-def _stock(
-    source: Source,
-    reading: Reading,
+def resize(
+    folder: str | Path,
     out: str | Path,
-    to: str,
-    config: ViTConfig,
-    dtype: torch.dtype,
-    verify: bool,
-    force: bool,
+    size: int | tuple[int, int],
+    *,
+    patch_size: int | tuple[int, int] | None = None,
+    force: bool = False,
 ) -> Conversion:
-    """Into a stock format: the network in memory, then written in the other library's terms."""
-    network = VisionTransformer(config, device="meta", dtype=dtype)
-    network.load_state_dict(dict(resize(tensors(reading), reading.config, config)))
-    notes = tuple(_notes(network.eval()))
-    with new_folder(out, force=force) as folder:
-        written = export(network, to, folder, labels=reading.described.labels, about=about(reading))
-        proof = (
-            prove(source, reading, lambda: network, None, notes)
-            if verify
-            else Proof.skipped(source, reading, None, notes)
-        )
-        proof.record["written"] = written
-        (folder / PROOF).write_text(json.dumps(proof.record, indent=1) + "\n")
-        proof.raise_if_wrong()
-    return Conversion(Path(out), network, config, proof.record, notes)
+    """A folder of ours for images of another size, under the resize policy of its weights.
+
+    Example:
+        >>> resize("my-vit", "my-vit-384", 384).config.grid_size  # doctest: +SKIP
+        (24, 24)
+    """
+    settings: dict[str, Any] = {"img_size": size, **({"patch_size": patch_size} if patch_size else {})}
+    return convert(folder, out, force=force, **settings)
 
 
 def resized(native: ViTConfig, settings: Mapping[str, Any]) -> ViTConfig:
@@ -120,7 +122,7 @@ def resized(native: ViTConfig, settings: Mapping[str, Any]) -> ViTConfig:
     return native.replace(**{name: settings[name] for name in ("img_size", "patch_size") if settings.get(name)})
 
 
-def resize(stream: Iterator[tuple[str, Tensor]], old: ViTConfig, new: ViTConfig) -> Iterator[tuple[str, Tensor]]:
+def resize_tensors(stream: Stream, old: ViTConfig, new: ViTConfig) -> Stream:
     """The same tensors for another image or patch size."""
     for name, tensor in stream:
         if name == "pos_embed" and old.grid_size != new.grid_size:
@@ -148,7 +150,7 @@ def load(source: str | Path, **settings: Any) -> VisionTransformer:
     reading = read(locate(source), settings)
     config = resized(reading.config, settings)
     network = VisionTransformer(config, device="meta", dtype=_dtype(reading, None))
-    network.load_state_dict(dict(resize(tensors(reading), reading.config, config)))
+    network.load_state_dict(dict(resize_tensors(tensors(reading), reading.config, config)))
     return network.eval()
 
 
@@ -161,8 +163,15 @@ def _dtype(reading: Reading, wanted: str | torch.dtype | None) -> torch.dtype:
     return floats.pop() if len(floats) == 1 and floats <= {torch.float16, torch.bfloat16} else torch.float32
 
 
-def _progress(stream: Iterator[tuple[str, Tensor]], count: int) -> Iterator[tuple[str, Tensor]]:
-    return iter(tqdm(stream, total=count, desc="converting", unit="tensor", disable=None, leave=False))
+def _resize_notes(source: Source, old: ViTConfig, new: ViTConfig) -> Iterator[str]:
+    """Resampling twice is not resampling once."""
+    before = source.described.get("conversion.json", {}).get("resized")
+    if before and old.pos_embed == "learn" and old.grid_size != new.grid_size:
+        first = "x".join(map(str, before["from"]["img_size"]))
+        yield f"these positions were resampled before, from {first}: start from the original instead"
+
+
+_BAR: dict[str, Any] = {"disable": None, "leave": False}  # on a terminal only, and gone when done
 
 
 def _notes(network: VisionTransformer) -> Iterator[str]:

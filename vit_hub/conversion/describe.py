@@ -71,7 +71,8 @@ def describe(
 
     seen = _from_shapes(shapes)
     undecided: dict[str, str] = {}
-    _tokens_and_grid(shapes, seen, told, settings, undecided)
+    native = Fact(config["img_size"], "config.json") if "img_size" in config else None
+    _tokens_and_grid(shapes, seen, told, native, undecided)
     if (patch := seen["patch_size"])[0] != patch[1] and "patch_size" not in told:
         undecided["patch_size"] = f"patch_embed.proj.weight has {patch[0]}x{patch[1]} patches; say so if that is meant"
     if not (seen["patch_bias"] or seen["pre_norm"] or "patch_bias" in told):
@@ -111,7 +112,11 @@ def _from_shapes(shapes: Shapes) -> dict[str, Any]:
         return any(name.startswith(part + ".") or f".{part}." in name for name in shapes for part in parts)
 
     def rows(module: str) -> int:
-        return next((shapes[f"{module}.{part}"][0] for part in ("bias", "weight") if f"{module}.{part}" in shapes), 0)
+        found = {part: shapes[f"{module}.{part}"][0] for part in ("weight", "bias") if f"{module}.{part}" in shapes}
+        if len(set(found.values())) > 1:
+            sizes = [f"{module}.{part} has {size} rows" for part, size in found.items()]
+            raise TranslationError("a ViT", mismatched=sizes)
+        return next(iter(found.values()), 0)
 
     required = (
         "patch_embed.proj.weight",
@@ -177,15 +182,14 @@ def _stem(shapes: Shapes, channels: int) -> tuple[tuple[int, ...] | None, int, i
 
 
 def _tokens_and_grid(
-    shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact], settings: Mapping[str, Any], undecided: dict[str, str]
+    shapes: Shapes, seen: dict[str, Any], told: dict[str, Fact], native: Fact | None, undecided: dict[str, str]
 ) -> None:
     """Position slots of the prefix tokens, and the grid; both from one number, the count of positions."""
     patch = seen["patch_size"]
-    described = told.get("img_size")
     if "pos_embed" not in shapes:
         if "pos_embed" not in told or told["pos_embed"].value == "learn":
             undecided["pos_embed"] = "the file has no position embeddings: none, rope or one of the sincos layouts?"
-        if described is None:
+        if "img_size" not in told:
             told["img_size"] = Fact((14 * patch[0], 14 * patch[1]), "family")
         return
     told.pop("pos_embed", None)
@@ -200,8 +204,9 @@ def _tokens_and_grid(
         if name in told and told[name].origin == "user":
             options = {slots: option for slots, option in options.items() if option[name] == told[name].value}
 
-    if described is not None:
-        size = _pair(described.value)
+    # A description knows the native size; what the user says is that size, or else a request to resize.
+    sizes = [_pair(fact.value) for fact in (native, told.get("img_size")) if fact is not None]
+    for size in sizes:
         grid = (size[0] // patch[0], size[1] // patch[1])
         if (slots := count - grid[0] * grid[1]) in options:
             seen.update(options[slots], img_size=size)
@@ -210,11 +215,11 @@ def _tokens_and_grid(
             for name in ("no_embed_class", "no_embed_reg"):
                 told.pop(name, None)
             return
-        if described.origin == "config.json":
-            raise TranslationError(
-                "config.json",
-                mismatched=[f"pos_embed has {count} positions; {size[0]}x{size[1]} has {grid[0] * grid[1]} patches"],
-            )
+    if native is not None:
+        height, width = _pair(native.value)
+        patches = (height // patch[0]) * (width // patch[1])
+        wrong = f"pos_embed has {count} positions; {height}x{width} has {patches} patches"
+        raise TranslationError(native.origin, mismatched=[wrong])
     squares = {
         slots: math.isqrt(count - slots)
         for slots in options
@@ -243,8 +248,9 @@ def _heads(
         seen["num_heads"] = axis
     elif "rope_embed.periods" in match.tensors:
         seen["num_heads"] = seen["embed_dim"] // (4 * match.tensors["rope_embed.periods"].shape[0])
-    elif "blocks.0.attn.q_norm.weight" in shapes:
-        seen["num_heads"] = seen["embed_dim"] // shapes["blocks.0.attn.q_norm.weight"][0]
+    elif seen["qk_norm"]:
+        width = _usual(size for name, (size, *_) in shapes.items() if ".q_norm." in name or ".k_norm." in name)
+        seen["num_heads"] = seen["embed_dim"] // width
     elif "num_heads" not in told:
         if (usual := heads(match.plan.dialect.family, seen["embed_dim"])) is not None:
             told["num_heads"] = Fact(usual, "family")

@@ -125,6 +125,27 @@ def _differences(native: ViTConfig, config: ViTConfig) -> dict[str, str]:
     }
 
 
+def _history(source: Source) -> list[dict[str, Any]]:
+    """What was done before, where the source is itself the result of a conversion; the oldest first."""
+    before = source.described.get("conversion.json")
+    if before is None:
+        return []
+    kept = {name: before[name] for name in ("source", "family", "verdict", "resized", "notes") if before.get(name)}
+    return [*before.get("history", ()), kept]
+
+
+def resizing(old: ViTConfig, new: ViTConfig) -> dict[str, Any] | None:
+    """What was resized, from what, to what, under which policy; None if nothing was."""
+    if old.grid_size == new.grid_size and old.patch_size == new.patch_size:
+        return None
+    return {
+        "from": {"img_size": old.img_size, "patch_size": old.patch_size, "grid": old.grid_size},
+        "to": {"img_size": new.img_size, "patch_size": new.patch_size, "grid": new.grid_size},
+        "policy": new.resample.to_json(),
+        "positions": {"learn": "resampled", "none": "none"}.get(new.pos_embed, "computed anew"),
+    }
+
+
 def _record(source: Source, reading: Reading, digest: str | None, notes: Sequence[str]) -> dict[str, Any]:
     plan, view = reading.match.plan, reading.match.view
     names = view.names
@@ -162,6 +183,7 @@ def _record(source: Source, reading: Reading, digest: str | None, notes: Sequenc
             name: {"value": fact.value, "origin": fact.origin}
             for name, fact in sorted(reading.description.facts.items())
         },
+        "history": _history(source),
         "weights_sha256": digest,
         "notes": list(notes),
         "versions": {

@@ -23,7 +23,14 @@ WEIGHTS = (
     "model.weights.h5",
 )
 BESIDE = {"model.weights.h5": ("task.weights.h5",)}  # keras-hub keeps the head in a file of its own
-DESCRIPTIONS = ("config.json", "open_clip_config.json", "preprocessor_config.json", "task.json", "preprocessor.json")
+DESCRIPTIONS = (
+    "config.json",
+    "open_clip_config.json",
+    "preprocessor_config.json",
+    "task.json",
+    "preprocessor.json",
+    "conversion.json",
+)
 
 
 @dataclass(frozen=True)
