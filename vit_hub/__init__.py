@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "convert": "conversion.convert",
     "load": "conversion.convert",
+    "resize": "conversion.convert",
     "inspect": "conversion.inspect",
     "verify": "conversion.verify",
     "ViTConfig": "modeling.config",
