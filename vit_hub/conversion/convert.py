@@ -15,8 +15,7 @@ from tqdm.auto import tqdm
 
 from ..hub.folder import PROOF, new_folder, open_folder, write_folder
 from ..modeling.config import ViTConfig
-from ..modeling.resample import resample_patch_kernel, resample_positions
-from ..modeling.vit import VisionTransformer
+from ..modeling.vit import VisionTransformer, resize_tensor
 from .export import export
 from .prove import Proof, prove, resizing
 from .releases import ABOUT
@@ -125,11 +124,7 @@ def resized(native: ViTConfig, settings: Mapping[str, Any]) -> ViTConfig:
 def resize_tensors(stream: Stream, old: ViTConfig, new: ViTConfig) -> Stream:
     """The same tensors for another image or patch size."""
     for name, tensor in stream:
-        if name == "pos_embed" and old.grid_size != new.grid_size:
-            tensor = resample_positions(tensor, old.grid_size, new.grid_size, new.resample, old.num_prefix_slots)
-        elif name == "patch_embed.proj.weight" and old.patch_size != new.patch_size:
-            tensor = resample_patch_kernel(tensor, new.patch_size, new.resample)
-        yield name, tensor
+        yield name, resize_tensor(name, tensor, old, new)
 
 
 def about(reading: Reading) -> dict[str, Any]:

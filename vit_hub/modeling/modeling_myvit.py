@@ -9,16 +9,14 @@ attention implementations, recorded outputs, losses, loading and saving.
 """
 
 import copy
-import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.backbone_utils import BackboneMixin, filter_output_hidden_states
-from transformers.core_model_loading import ConversionOps, PrefixChange, WeightConverter
+from transformers.core_model_loading import PrefixChange
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
@@ -37,13 +35,10 @@ from .config import ViTConfig
 from .configuration_myvit import MyViTConfig, words
 from .init import init_module
 from .layers import Block, add_mask
-from .resample import resample_patch_kernel, resample_positions
+from .loading_myvit import is_resampling, refuse_foreign, resamplings
 from .vit import VisionTransformer
 
 logger = logging.get_logger(__name__)
-
-# Parts that a class may have and another not: a new task starts them afresh and that is no damaged file.
-_TASK_PARTS = r"^(vit\.)?(head|head_dist|attn_pool|fc_norm|pre_logits|decoder|mask_token)\b"
 
 
 def eager_attention_forward(
@@ -110,21 +105,6 @@ class MyViTEncoder(VisionTransformer):
         model.vit = self
         tensors = {name: tensor for name, tensor in model.state_dict().items() if name in names}
         model.save_pretrained(save_directory, state_dict=tensors, **kwargs)
-
-
-class Resampling(ConversionOps):
-    """A tensor of the file brought to the network's size while it is loaded."""
-
-    def __init__(self, old: ViTConfig, new: ViTConfig) -> None:
-        self.old, self.new = old, new
-
-    def convert(self, input_dict: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """Positions and patch kernels, each under the policy of the configuration."""
-        ((name, (tensor, *_)),) = input_dict.items()
-        old, new = self.old, self.new
-        if name == "pos_embed":
-            return {name: resample_positions(tensor, old.grid_size, new.grid_size, new.resample, old.num_prefix_slots)}
-        return {name: resample_patch_kernel(tensor, new.patch_size, new.resample)}
 
 
 class MyViTPreTrainedModel(PreTrainedModel):
@@ -235,7 +215,7 @@ class MyViTPreTrainedModel(PreTrainedModel):
 
     @_weight_conversions.setter
     def _weight_conversions(self, used: list[Any]) -> None:
-        self.__dict__["_loaded_with"] = [step for step in used if not _is_resampling(step)]
+        self.__dict__["_loaded_with"] = [step for step in used if not is_resampling(step)]
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """As torch's, with the names of files as well as those in memory: the Trainer resumes this way."""
@@ -249,7 +229,7 @@ class MyViTPreTrainedModel(PreTrainedModel):
         model: Any, state_dict: Any, checkpoint_files: Any, load_config: Any, expected_keys: Any = None
     ) -> Any:
         """Load, with positions and patch kernel resampled where the file has them at another size."""
-        steps = _resamplings(model, checkpoint_files) if state_dict is None else []
+        steps = resamplings(model.vit.config, checkpoint_files) if state_dict is None else []
         load_config = replace(load_config, weight_mapping=[*(load_config.weight_mapping or []), *steps])
         return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
 
@@ -267,43 +247,8 @@ class MyViTPreTrainedModel(PreTrainedModel):
         if output_loading_info:
             return model, info
         if kwargs.get("state_dict") is None:
-            _refuse_foreign(f"{name} is no file of this {cls.__name__}", info)
+            refuse_foreign(f"{name} is no file of this {cls.__name__}", info)
         return model
-
-
-def _refuse_foreign(problem: str, info: dict[str, Any]) -> None:
-    """Complain of every tensor that does not belong, but for the parts that differ between tasks."""
-    reshaped = {f"{name}, {list(old)} instead of {list(new)}" for name, old, new in info["mismatched_keys"]}
-    found = {"missing": info["missing_keys"], "unexpected": info["unexpected_keys"], "of another shape": reshaped}
-    lines = [
-        f"  {title}: {name}"
-        for title, names in found.items()
-        for name in sorted(names)
-        if not re.match(_TASK_PARTS, name)
-    ]
-    if lines:
-        raise RuntimeError("\n".join([f"{problem}:", *lines]))
-
-
-def _is_resampling(step: Any) -> bool:
-    return any(isinstance(operation, Resampling) for operation in getattr(step, "operations", ()))
-
-
-def _resamplings(model: MyViTPreTrainedModel, checkpoint_files: list[str] | None) -> list[WeightConverter]:
-    """What brings the tensors of a file to the model's size; the config.json next to it tells which one they have."""
-    description = Path(checkpoint_files[0]).parent / "config.json" if checkpoint_files else None
-    if description is None or not description.is_file():
-        return []
-    values = MyViTConfig._dict_from_json_file(description)
-    if values.get("model_type") != MyViTConfig.model_type:
-        return []
-    old, new = MyViTConfig.from_dict(values).to_vit(), model.vit.config
-    steps = []
-    if old.pos_embed == new.pos_embed == "learn" and old.grid_size != new.grid_size:
-        steps.append("pos_embed")
-    if old.patch_size != new.patch_size and old.stem_layers is None:
-        steps.append("patch_embed.proj.weight")
-    return [WeightConverter(name, name, operations=[Resampling(old, new)]) for name in steps]
 
 
 class MyViTModel(MyViTPreTrainedModel):

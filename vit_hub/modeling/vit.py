@@ -349,8 +349,7 @@ class VisionTransformer(nn.Module):
         old = self.config
         sizes: dict[str, Any] = {"img_size": img_size, "patch_size": patch_size}
         new = old.replace(**{name: size for name, size in sizes.items() if size is not None})
-        if new.patch_size != old.patch_size and old.stem_layers is not None:
-            raise ConfigError(["the patch size of a hybrid is tied to its stem and cannot be changed"])
+        _refuse_other_stem(old, new)
         self.config = new
         self._describe()
         embed, proj = self.patch_embed, self.patch_embed.proj
@@ -358,12 +357,9 @@ class VisionTransformer(nn.Module):
         with torch.no_grad():
             if new.patch_size != old.patch_size:
                 proj.kernel_size = proj.stride = new.patch_size
-                proj.weight = nn.Parameter(resample_patch_kernel(proj.weight, new.patch_size, new.resample))
+                proj.weight = nn.Parameter(resize_tensor("patch_embed.proj.weight", proj.weight, old, new))
             if self.pos_embed is not None and new.grid_size != old.grid_size:
-                positions = resample_positions(
-                    self.pos_embed, old.grid_size, new.grid_size, new.resample, new.num_prefix_slots
-                )
-                self.pos_embed = nn.Parameter(positions)
+                self.pos_embed = nn.Parameter(resize_tensor("pos_embed", self.pos_embed, old, new))
 
     # ---- parameters and groups ---------------------------------------------------------------------------
 
@@ -457,6 +453,29 @@ class VisionTransformer(nn.Module):
             {"module": f"blocks.{index}", "num_chs": config.embed_dim, "reduction": reduction}
             for index in range(config.depth)
         ]
+
+
+def resize_tensor(name: str, tensor: Tensor, old: ViTConfig, new: ViTConfig) -> Tensor:
+    """A tensor of a network of the old configuration, for the image and patch size of the new one.
+
+    Only positions and patch kernel change; all else is returned as it is.
+
+    Example:
+        >>> small, large = ViTConfig(img_size=224), ViTConfig(img_size=384)
+        >>> resize_tensor("pos_embed", torch.zeros(1, 197, 768), small, large).shape
+        torch.Size([1, 577, 768])
+    """
+    if name == "pos_embed" and old.grid_size != new.grid_size:
+        return resample_positions(tensor, old.grid_size, new.grid_size, new.resample, old.num_prefix_slots)
+    if name == "patch_embed.proj.weight" and old.patch_size != new.patch_size:
+        _refuse_other_stem(old, new)
+        return resample_patch_kernel(tensor, new.patch_size, new.resample)
+    return tensor
+
+
+def _refuse_other_stem(old: ViTConfig, new: ViTConfig) -> None:
+    if new.patch_size != old.patch_size and old.stem_layers is not None:
+        raise ConfigError(["the patch size of a hybrid is tied to its stem and cannot be changed"])
 
 
 def _both(x: Tensor, distilled: Tensor) -> Any:
