@@ -11,7 +11,8 @@ from torch import nn
 
 from vit_hub import presets
 from vit_hub.modeling.config import ConfigError, ViTConfig
-from vit_hub.modeling.vit import VisionTransformer, take_indices
+from vit_hub.modeling.features import take_indices
+from vit_hub.modeling.vit import VisionTransformer
 
 from ..conftest import randomise
 
