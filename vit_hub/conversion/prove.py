@@ -15,7 +15,7 @@ from .. import __version__
 from ..errors import VerificationError
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer
-from .references import Outputs, find_reference, run_ours
+from .references import Outputs, run_ours, run_reference
 from .source import Source
 from .translate import Reading, tensors
 
@@ -57,13 +57,13 @@ def prove(
     native = reading.config
     x = torch.randn(BATCH, native.in_chans, *native.img_size, generator=torch.Generator().manual_seed(SEED))
     ours = run_ours(_comparable(open_network(), reading, native), x)
-    reference, tried = find_reference(source, reading)
-    if reference is None:
+    ran = run_reference(source, reading, x)
+    if isinstance(ran, list):
         why = "no implementation of another library can run this network"
-        return Proof({**record, "verdict": "not verified", "why": why, "tried": tried})
-    theirs = reference.run(x)
+        return Proof({**record, "verdict": "not verified", "why": why, "tried": ran})
+    reference, theirs, tried = ran
     name, version, how, config = reference.name, reference.version, reference.how, reference.config
-    del reference
+    del reference, ran
     if config != native:
         ours = run_ours(_comparable(open_network(), reading, config), x)
     errors = compare(ours, theirs)

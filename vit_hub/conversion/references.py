@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import einops
 import torch
 from torch import Tensor, nn
 
@@ -276,6 +277,12 @@ def run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Outp
             return base(x, noise=torch.arange(grid, dtype=torch.float32).expand(x.shape[0], grid))
         if kind in ("CLIPModel", "SiglipModel"):
             return network.vision_model(x)
+        if kind.startswith("Siglip2"):  # NaFlex takes patches instead of images
+            rows, cols = config.grid_size
+            patches = einops.rearrange(x, "b c (r p) (s q) -> b (r s) (p q c)", r=rows, s=cols)
+            base = getattr(network, "vision_model", network) if kind == "Siglip2Model" else network
+            mask = torch.ones(patches.shape[:2], dtype=torch.long)
+            return base(patches, pixel_attention_mask=mask, spatial_shapes=torch.tensor([[rows, cols]] * x.shape[0]))
         return network(x)
 
     def run(x: Tensor) -> Outputs:
@@ -389,14 +396,15 @@ CANDIDATES = (
 )
 
 
-def find_reference(source: Source, reading: Reading) -> tuple[Reference | None, list[str]]:
-    """The first implementation that can serve, and why the ones before it could not."""
+def run_reference(source: Source, reading: Reading, x: Tensor) -> tuple[Reference, Outputs, list[str]] | list[str]:
+    """The first implementation that can serve, and what it makes of the input; and why those before it could not."""
     tried: list[str] = []
     for candidate in CANDIDATES:
         with quiet():
             try:
-                return candidate(source, reading), tried
+                reference = candidate(source, reading)
+                return reference, reference.run(x), tried
             except Exception as error:  # another library's code on a stranger's file: anything can happen, and is noted
                 message = str(error).strip().splitlines() or [""]
                 tried.append(f"{candidate.__name__}: {type(error).__name__}: {message[0]}")
-    return None, tried
+    return tried

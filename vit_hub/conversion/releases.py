@@ -11,10 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
-SATELLITE = {"mean": (0.430, 0.411, 0.296), "std": (0.213, 0.156, 0.143)}
+from ..presets.releases import HALF as HALF_STATISTICS
+from ..presets.releases import IMAGENET as IMAGENET_STATISTICS
+from ..presets.releases import OPENAI, Statistics
+from ..presets.releases import SATELLITE as SATELLITE_STATISTICS
+
+
+def _images(statistics: Statistics) -> dict[str, Any]:
+    mean, std = statistics
+    return {"mean": mean, "std": std}
+
+
+IMAGENET, HALF = _images(IMAGENET_STATISTICS), _images(HALF_STATISTICS)
+CLIP, SATELLITE = _images(OPENAI), _images(SATELLITE_STATISTICS)
 
 
 @dataclass(frozen=True)

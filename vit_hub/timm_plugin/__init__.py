@@ -1,0 +1,5 @@
+"""The timm side: importing this package registers every preset with timm."""
+
+from . import myvit
+
+__all__ = ["myvit"]
