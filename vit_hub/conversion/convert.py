@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,7 +87,7 @@ def convert(
             network.load_state_dict(dict(stream))
             written = export(network.eval(), to, folder, labels=reading.described.labels, about=about(reading))
             open_network, digest = lambda: network, None
-        notes = (*_notes(open_network()), *_resize_notes(located, reading.config, config))
+        notes = (*_head_notes(open_network()), *_name_notes(located), *_resize_notes(located, reading.config, config))
         proof = (
             prove(located, reading, open_network, digest, notes)
             if verify
@@ -169,8 +170,17 @@ def _resize_notes(source: Source, old: ViTConfig, new: ViTConfig) -> Iterator[st
 _BAR: dict[str, Any] = {"disable": None, "leave": False}  # on a terminal only, and gone when done
 
 
-def _notes(network: VisionTransformer) -> Iterator[str]:
-    """What is not wrong but must not pass in silence."""
+def _name_notes(source: Source) -> Iterator[str]:
+    """Many releases carry the beginning of their sha256 in their names."""
+    for file in source.files:
+        stated = re.search(r"-([0-9a-f]{8})\.(?:pth|pt)$", file.name)
+        if stated and not source.sha256[file.name].startswith(stated[1]):
+            found = source.sha256[file.name][:8]
+            yield f"the name of {file.name} says sha256 {stated[1]}..., the file has {found}...: damaged or changed"
+
+
+def _head_notes(network: VisionTransformer) -> Iterator[str]:
+    """A head that cannot classify is not wrong, but must not pass in silence."""
     for name in ("head", "head_dist"):
         weight = getattr(getattr(network, name), "weight", None)
         if weight is None:

@@ -1,0 +1,285 @@
+"""The pipeline: all or nothing, dtypes, notes, stock formats, real sizes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+import transformers
+from safetensors.torch import load_file, save_file
+
+import vit_hub
+from vit_hub.conversion.containers import open_checkpoint
+from vit_hub.errors import (
+    CheckpointError,
+    FolderError,
+    UndecidedError,
+    UnknownNameError,
+    UnsupportedError,
+    VerificationError,
+)
+
+from ..conftest import randomise
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TOKEN = GOLDEN / "google_flax/tiny_token/checkpoint.npz"
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 4, "num_classes": 5}
+
+
+def timm_file(tmp_path: Path, change=None, **options) -> tuple[Path, torch.nn.Module]:
+    model = randomise(timm.models.vision_transformer.VisionTransformer(**{**SMALL, **options}))
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    if change:
+        change(state)
+    save_file(state, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors", model
+
+
+# ---- all or nothing ----------------------------------------------------------------------------------------
+
+
+def test_an_existing_folder_is_left_alone_without_force(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    vit_hub.convert(TOKEN, out)
+    before = (out / "conversion.json").read_text()
+    with pytest.raises(FolderError, match="--force"):
+        vit_hub.convert(TOKEN, out)
+    assert (out / "conversion.json").read_text() == before
+    vit_hub.convert(TOKEN, out, force=True, verify=False)
+    assert json.loads((out / "conversion.json").read_text())["verdict"] == "not verified"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_wrong_result_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vit_hub.conversion import prove
+
+    monkeypatch.setattr(prove, "TOLERANCE", -1.0)
+    with pytest.raises(VerificationError):
+        vit_hub.convert(TOKEN, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(poison: float, tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path, lambda state: state["blocks.1.mlp.fc1.bias"].fill_(poison))
+    with pytest.raises(CheckpointError, match=r"blocks\.1\.mlp\.fc1\.bias"):
+        vit_hub.convert(file, tmp_path / "out", num_heads=4)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- what must be said, and what must be asked --------------------------------------------------------------
+
+
+def test_zero_and_constant_heads_are_noted(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path, lambda state: state["head.weight"].zero_())
+    result = vit_hub.convert(file, tmp_path / "zero", num_heads=4)
+    assert "all zeros" in result.notes[0]
+    assert result.proof["notes"] == list(result.notes)
+    file, _ = timm_file(tmp_path, lambda state: state["head.weight"].fill_(0.3))
+    assert "constant" in vit_hub.convert(file, tmp_path / "constant", num_heads=4).notes[0]
+
+
+def test_a_name_with_another_checksum_is_noted(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path)
+    torch.save(load_file(file), tmp_path / "deit_tiny_patch16_224-a1311bcf.pth")
+    result = vit_hub.convert(tmp_path / "deit_tiny_patch16_224-a1311bcf.pth", tmp_path / "out", num_heads=4)
+    assert "says sha256 a1311bcf" in result.notes[0]
+    assert result.proof["release"] == "deit"
+
+
+def test_what_nobody_tells_is_asked_for_with_the_flag(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path)
+    with pytest.raises(UndecidedError, match=r"--set num_heads=\.\.\.") as raised:
+        vit_hub.convert(file, tmp_path / "out")
+    assert set(raised.value.fields) == {"num_heads"}
+
+
+def test_unknown_settings_suggest_the_nearest(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path)
+    with pytest.raises(UnknownNameError, match="num_heads"):
+        vit_hub.convert(file, tmp_path / "out", num_head=4)
+
+
+def test_what_the_tensors_show_cannot_be_overruled(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path)
+    with pytest.raises(vit_hub.errors.TranslationError, match="depth: user says 3, the tensors show 2"):
+        vit_hub.convert(file, tmp_path / "out", num_heads=4, depth=3)
+
+
+def test_both_parity_targets_of_googles_weights(tmp_path: Path) -> None:
+    original = vit_hub.convert(TOKEN, tmp_path / "original")
+    assert original.proof["config"]["act_layer"] == {"value": "gelu_tanh", "origin": "family"}
+    exact = vit_hub.convert(TOKEN, tmp_path / "exact", act_layer="gelu")
+    assert exact.proof["config"]["act_layer"] == {"value": "gelu", "origin": "user"}
+    assert exact.proof["verdict"] == "verified"
+    x = torch.randn(2, 3, 64, 64)
+    with torch.inference_mode():
+        assert not torch.equal(original.model(x), exact.model(x))
+
+
+# ---- results -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(dtype: str, tmp_path: Path) -> None:
+    result = vit_hub.convert(TOKEN, tmp_path / "out", dtype=dtype, verify=False)
+    stored = load_file(result.path / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, dtype)}
+    model = timm.create_model(f"local-dir:{result.path}", pretrained=True)
+    assert model.head.weight.dtype == torch.float32  # as timm does with any file
+    loaded = transformers.AutoModelForImageClassification.from_pretrained(result.path)
+    assert loaded.dtype == getattr(torch, dtype)
+
+
+def test_load_gives_the_same_network_without_a_folder(tmp_path: Path) -> None:
+    result = vit_hub.convert(TOKEN, tmp_path / "out")
+    network = vit_hub.load(TOKEN)
+    assert network.config == result.config
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, result.model.state_dict()[name])
+
+
+def test_inspect_says_what_is_missing_and_never_raises_for_it(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path)
+    found = vit_hub.inspect(file)
+    assert list(found.missing) == ["num_heads"]
+    assert "--set num_heads" in str(found)
+    assert vit_hub.inspect(file, num_heads=4).config["num_heads"].origin == "user"
+    page = str(vit_hub.inspect(TOKEN))
+    assert "google/pre-linen claims all of 56 tensors" in page
+    assert json.loads(json.dumps(vit_hub.inspect(TOKEN).to_json()))["family"] == "google/pre-linen"
+
+
+def test_verify_finds_a_changed_byte(tmp_path: Path) -> None:
+    result = vit_hub.convert(TOKEN, tmp_path / "out")
+    assert [check.what for check in vit_hub.verify(result.path)] == ["checksum", "finite", "timm", "transformers"]
+    file = result.path / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(FolderError, match="checksum"):
+        vit_hub.verify(result.path)
+    with pytest.raises(FolderError, match=r"has no config\.json"):
+        vit_hub.verify(tmp_path)
+
+
+def test_resizing_is_remembered_and_repeating_it_is_noted(tmp_path: Path) -> None:
+    vit_hub.convert(TOKEN, tmp_path / "native")
+    once = vit_hub.resize(tmp_path / "native", tmp_path / "once", (96, 48))
+    assert once.proof["resized"]["policy"] == "jax"
+    assert once.proof["history"][0]["family"] == "google/pre-linen"
+    processor = transformers.AutoImageProcessor.from_pretrained(once.path)
+    assert dict(processor.size) == {"height": 96, "width": 48}
+    cfg = json.loads((once.path / "config.json").read_text())["pretrained_cfg"]
+    assert cfg["input_size"] == [3, 96, 48]
+    assert cfg["crop_mode"] == "squash"
+    twice = vit_hub.resize(once.path, tmp_path / "twice", 64)
+    assert "start from the original" in twice.notes[0]
+    assert len(twice.proof["history"]) == 2
+
+
+# ---- stock formats -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", ["timm", "transformers", "torchvision"])
+def test_back_to_stock_formats_that_open_without_us(to: str, tmp_path: Path) -> None:
+    file, model = timm_file(tmp_path)
+    ours = vit_hub.convert(file, tmp_path / "ours", num_heads=4)
+    result = vit_hub.convert(ours.path, tmp_path / "stock", to=to)
+    x = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        if to == "timm":
+            stock = timm.create_model(f"local-dir:{result.path}", pretrained=True).eval()
+            assert type(stock).__module__ == "timm.models.vision_transformer"
+            output = stock(x)
+        elif to == "transformers":
+            output = transformers.AutoModelForImageClassification.from_pretrained(result.path).eval()(x).logits
+        else:
+            arguments = json.loads((result.path / "arguments.json").read_text())["arguments"]
+            stock = torchvision.models.VisionTransformer(**arguments).eval()
+            stock.load_state_dict(torch.load(result.path / "vit.pth", weights_only=True))
+            output = stock(x)
+        torch.testing.assert_close(output, model(x), rtol=0, atol=1e-5)
+
+
+def test_google_and_back_is_bit_exact(tmp_path: Path) -> None:
+    vit_hub.convert(TOKEN, tmp_path / "ours")
+    vit_hub.convert(tmp_path / "ours", tmp_path / "google", to="google")
+    before, after = np.load(TOKEN), np.load(tmp_path / "google" / "vit.npz")
+    assert set(before) == set(after)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_transformers_and_back_is_bit_exact(tmp_path: Path) -> None:
+    config = transformers.Dinov2WithRegistersConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8
+    )
+    randomise(transformers.Dinov2WithRegistersModel(config)).save_pretrained(tmp_path / "theirs")
+    vit_hub.convert(tmp_path / "theirs", tmp_path / "ours")
+    vit_hub.convert(tmp_path / "ours", tmp_path / "back", to="transformers")
+    before = load_file(tmp_path / "theirs" / "model.safetensors")
+    after = load_file(tmp_path / "back" / "model.safetensors")
+    assert set(before) - set(after) == {"embeddings.mask_token"}  # dropped with a reason
+    assert all(torch.equal(before[name], after[name]) for name in after)
+
+
+def test_what_a_target_cannot_express_is_refused_by_name(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path, qk_norm=True)
+    for to in ("transformers", "torchvision", "google"):
+        with pytest.raises(UnsupportedError, match="qk_norm=True"):
+            vit_hub.convert(file, tmp_path / "out", to=to, num_heads=4)
+        assert not (tmp_path / "out").exists()
+    with pytest.raises(UnknownNameError, match="torchvision"):
+        vit_hub.convert(file, tmp_path / "out", to="torchvison", num_heads=4)
+
+
+# ---- real sizes --------------------------------------------------------------------------------------------
+
+
+def test_base_size_of_torchvision(tmp_path: Path) -> None:
+    model = randomise(torchvision.models.vit_b_16())
+    torch.save(model.state_dict(), tmp_path / "vit_b_16.pth")
+    result = vit_hub.convert(tmp_path / "vit_b_16.pth", tmp_path / "out")
+    assert result.proof["coverage"] == "152/152 tensors, 100 % of 86,567,656 parameters"
+    assert result.proof["config"]["num_heads"] == {"value": 12, "origin": "family"}
+    assert result.proof["verdict"] == "verified"
+
+
+def test_large_size_of_transformers(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096, num_labels=10
+    )
+    randomise(transformers.ViTForImageClassification(config)).save_pretrained(tmp_path / "large")
+    result = vit_hub.convert(tmp_path / "large", tmp_path / "out")
+    assert result.proof["verdict"] == "verified"
+    assert result.proof["verification"]["worst"] <= 1e-5
+    assert len(result.proof["verification"]["errors"]) == 25  # the logits and every block
+
+
+def test_nothing_is_read_twice(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path)
+    reads: dict[str, int] = {}
+    opened = open_checkpoint(file)
+    from vit_hub.conversion import containers, source
+
+    def counting(path: Path) -> containers.Checkpoint:
+        def counted(name: str, stored: containers.Stored) -> containers.Stored:
+            def read() -> torch.Tensor:
+                reads[name] = reads.get(name, 0) + 1
+                return stored.read()
+
+            return containers.Stored(stored.shape, stored.dtype, read)
+
+        tensors = {name: counted(name, stored) for name, stored in opened.tensors.items()}
+        return containers.Checkpoint(opened.kind, opened.files, tensors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "open_checkpoint", counting)
+        vit_hub.convert(file, tmp_path / "out", num_heads=4, verify=False)
+    assert set(reads) == set(opened.tensors)
+    assert set(reads.values()) == {1}
