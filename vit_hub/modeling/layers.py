@@ -112,9 +112,10 @@ def rope_grid(rows: int, cols: int, head: int, theta: float, like: Tensor) -> Ro
     return angles.cos(), angles.sin()
 
 
-def rotate(x: Tensor, rope: Rope, prefix: int) -> Tensor:
-    """Rotate the patch tokens of ``(batch, heads, tokens, head)``; the prefix tokens have no place to rotate to."""
+def rotate(x: Tensor, rope: Rope) -> Tensor:
+    """Rotate the last tokens of ``(batch, heads, tokens, head)``, those that have angles; prefix tokens have none."""
     cos, sin = rope
+    prefix = x.shape[2] - cos.shape[-2]
     patches = x[:, :, prefix:].to(cos.dtype)
     left, right = patches.chunk(2, dim=-1)
     patches = patches * cos + torch.cat([-right, left], dim=-1) * sin
@@ -176,7 +177,6 @@ class Attention(nn.Module):
         width = config.embed_dim
         self.num_heads = config.num_heads
         self.head_dim = config.head_dim
-        self.num_prefix_tokens = config.num_prefix_tokens
         self.qkv = nn.Linear(width, 3 * width, bias=config.qkv_bias, device=device, dtype=dtype)
         self.q_norm = _norm(config, self.head_dim, device, dtype) if config.qk_norm else nn.Identity()
         self.k_norm = _norm(config, self.head_dim, device, dtype) if config.qk_norm else nn.Identity()
@@ -208,8 +208,8 @@ class Attention(nn.Module):
         q, k = self.q_norm(q), self.k_norm(k)  # (batch, heads, tokens, head)
         if rope is not None:
             if queries == 0:
-                q = rotate(q, rope, self.num_prefix_tokens)
-            k = rotate(k, rope, self.num_prefix_tokens)
+                q = rotate(q, rope)
+            k = rotate(k, rope)
         x, _ = self.core(q, k, v, mask_rows(attn_mask, queries), is_causal)
         return self.proj_drop(self.proj(x.flatten(2)))
 

@@ -76,8 +76,14 @@ def resample_grid(
 
     Arguments are plain numbers and strings so that TorchScript, FX and torch.export can all hold the call.
     """
-    if rows == old_rows and cols == old_cols:
+    # Sizes that an export leaves open are no numbers: then the graph resamples whatever comes, the native size too.
+    fixed = isinstance(rows, int) and isinstance(cols, int)
+    if fixed and rows == old_rows and cols == old_cols:
         return grid
+    if not fixed and offset != 0.0:
+        raise ValueError(
+            "a resize policy with an offset cannot be exported for open sizes: export one size, or another"
+        )
     image = grid.float().reshape(1, old_rows, old_cols, -1).permute(0, 3, 1, 2)  # (1, width, rows, cols)
     if offset != 0.0:
         # The scale is handed over, not derived from the sizes: that is what makes the offset matter.

@@ -15,6 +15,7 @@ from .config import ConfigError, ViTConfig
 from .features import Intermediates
 from .init import MODES, init_module
 from .layers import AttentionPool, Block, PatchDropout, PatchEmbed, Rope, _norm, rope_grid, sincos_grid
+from .mixed import MixedSizes
 from .resample import resample_grid, resample_patch_kernel, resample_positions
 from .stem import Device, Dtype
 
@@ -24,7 +25,7 @@ torch.fx.wrap("rope_grid")
 torch.fx.wrap("sincos_grid")
 
 
-class VisionTransformer(Intermediates):
+class VisionTransformer(Intermediates, MixedSizes):
     """One network that holds nearly every released plain ViT; parameter names are timm's.
 
     Args:
@@ -59,6 +60,7 @@ class VisionTransformer(Intermediates):
         self._describe()
         self.grad_checkpointing = False
         self.distilled_training = False
+        self._grids: dict[Any, Any] = {}  # resampled positions by size, for dynamic_img_size
         self.lean = True  # compute only what the head needs in the last block; False for those who hook it
         self.weight_init = "" if weight_init == "skip" else weight_init
 
@@ -169,10 +171,47 @@ class VisionTransformer(Intermediates):
         grid = self.pos_embed[:, self.num_prefix_slots :]
         if not (dynamic or self.dynamic_img_size):
             return grid
+        if not torch.jit.is_scripting() and self._may_remember(rows, cols):
+            return self._remembered_grid(rows, cols)
         old_rows, old_cols = self.patch_embed.grid_size
         return resample_grid(
             grid, old_rows, old_cols, rows, cols, self.mode, self.antialias, self.align_corners, self.offset
         )
+
+    @torch.jit.unused
+    def _may_remember(self, rows: int, cols: int) -> bool:
+        """Whether a resampled grid may be kept: not while gradients or compilers want to see how it is made."""
+        positions = self.pos_embed
+        assert positions is not None
+        plain = isinstance(rows, int) and isinstance(cols, int) and not torch.compiler.is_compiling()
+        learning = torch.is_grad_enabled() and positions.requires_grad
+        return plain and not learning and not positions.is_inference() and not positions.is_meta
+
+    @torch.jit.unused
+    def _remembered_grid(self, rows: int, cols: int) -> Tensor:
+        """The positions for another grid; resampled once for each size, and again when they have changed."""
+        positions, config = self.pos_embed, self.config
+        assert positions is not None
+        state = (
+            id(positions),
+            positions._version,
+            positions.dtype,
+            positions.device,
+            config.resample,
+            config.grid_size,
+        )
+        if self._grids.get("state") != state:
+            self._grids = {"state": state}
+        if (rows, cols) not in self._grids:
+            if len(self._grids) > 16:
+                self._grids = {"state": state}
+            with torch.inference_mode(False), torch.no_grad():  # an inference tensor could not be used in training
+                grid = resample_positions(
+                    positions, config.grid_size, (rows, cols), config.resample, self.num_prefix_slots
+                )
+            self._grids[rows, cols] = grid[:, self.num_prefix_slots :].detach()
+        remembered: Tensor = self._grids[rows, cols]
+        return remembered
 
     def needed_tokens(self) -> int:
         """How many leading tokens the head looks at; 0 for all of them."""
