@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +83,7 @@ def test_zero_and_constant_heads_are_noted(tmp_path: Path) -> None:
     file, _ = timm_file(tmp_path, lambda state: state["head.weight"].zero_())
     result = vit_hub.convert(file, tmp_path / "zero", num_heads=4)
     assert "all zeros" in result.notes[0]
+    assert "timm's defaults" in result.notes[1]  # a bare state dict says nothing of its images
     assert result.proof["notes"] == list(result.notes)
     file, _ = timm_file(tmp_path, lambda state: state["head.weight"].fill_(0.3))
     assert "constant" in vit_hub.convert(file, tmp_path / "constant", num_heads=4).notes[0]
@@ -120,6 +125,78 @@ def test_both_parity_targets_of_googles_weights(tmp_path: Path) -> None:
     x = torch.randn(2, 3, 64, 64)
     with torch.inference_mode():
         assert not torch.equal(original.model(x), exact.model(x))
+
+
+# ---- folders of others --------------------------------------------------------------------------------------
+
+
+def test_an_openclip_folder_tells_activation_heads_and_preprocessing(tmp_path: Path) -> None:
+    from .test_torch_files import clip_names
+
+    model = randomise(
+        timm.models.vision_transformer.VisionTransformer(
+            **{**SMALL, "embed_dim": 128, "num_heads": 4}, pre_norm=True, act_layer="quick_gelu",
+            norm_layer=partial(torch.nn.LayerNorm, eps=1e-5),
+        )
+    )  # fmt: skip
+    torch.nn.init.zeros_(model.head.bias)
+    save_file(
+        {k: v.contiguous() for k, v in clip_names(model.state_dict(), 128, 5).items()},
+        tmp_path / "open_clip_model.safetensors",
+    )
+    vision = {"width": 128, "head_width": 32, "image_size": 32, "patch_size": 8, "layers": 2}
+    preprocess = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "interpolation": "bicubic", "resize_mode": "squash"}
+    described = {"model_cfg": {"quick_gelu": True, "vision_cfg": vision}, "preprocess_cfg": preprocess}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(described))
+    result = vit_hub.convert(tmp_path, tmp_path / "out")
+    x = torch.randn(2, 3, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(result.model(x), model(x), rtol=0, atol=1e-5)
+    cfg = json.loads((result.path / "config.json").read_text())["pretrained_cfg"]
+    assert cfg["mean"] == [0.1, 0.2, 0.3]
+    assert cfg["crop_mode"] == "squash"
+
+
+def test_an_openclip_folder_with_a_timm_tower_is_read_by_its_architecture() -> None:
+    from vit_hub.conversion.configs import read_description
+
+    vision = {"timm_model_name": "vit_so400m_patch16_siglip_256", "image_size": 256}
+    fields = read_description({"open_clip_config.json": {"model_cfg": {"vision_cfg": vision}}}).fields
+    assert (fields["num_heads"], fields["act_layer"], fields["img_size"]) == (16, "gelu_tanh", 256)
+
+
+def test_a_whole_keras_task_is_read_like_its_parts(tmp_path: Path) -> None:
+    import h5py
+
+    folder = GOLDEN / "keras_hub/vit"
+    with h5py.File(tmp_path / "task_full.weights.h5", "w") as whole:
+        for name, below in (("model.weights.h5", "layers/vi_t_backbone/"), ("task.weights.h5", "")):
+            for key, stored in open_checkpoint(folder / name).tensors.items():
+                whole[below + key] = stored.read().numpy()
+    parts = vit_hub.convert(folder, tmp_path / "parts")
+    result = vit_hub.convert(tmp_path / "task_full.weights.h5", tmp_path / "whole")
+    for name, tensor in parts.model.state_dict().items():
+        assert torch.equal(tensor, result.model.state_dict()[name])
+
+
+def test_a_cached_repository_converts_offline(tmp_path: Path) -> None:
+    snapshot = tmp_path / "hub/models--me--tiny/snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (tmp_path / "hub/models--me--tiny/refs").mkdir()
+    (tmp_path / "hub/models--me--tiny/refs/main").write_text("a" * 40)
+    config = transformers.ViTConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=32, patch_size=8
+    )
+    randomise(transformers.ViTForImageClassification(config)).save_pretrained(snapshot)
+    code = (
+        "import sys, vit_hub; r = vit_hub.convert('me/tiny', sys.argv[1]); "
+        "print(r.proof['verdict'], r.proof['source']['repo'], r.proof['source']['revision'])"
+    )
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "hub")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "out")], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["verified", "me/tiny", "a" * 40], done.stderr[-2000:]
 
 
 # ---- results -----------------------------------------------------------------------------------------------

@@ -136,26 +136,25 @@ def _ours(config: Json) -> Described:
 
 def _timm(config: Json) -> Described:
     """timm names an architecture; what that means is in our presets, verified against timm's own code."""
+    cfg = config.get("pretrained_cfg", config)
+    fields = _of_architecture(str(config["architecture"]))
+    own = ViTConfig.__dataclass_fields__
+    fields |= {word: value for word, value in dict(config.get("model_args") or {}).items() if word in own}
+    if cfg.get("input_size"):
+        fields["img_size"] = tuple(cfg["input_size"][1:])
+    return Described(fields, tuple(config.get("label_names") or ()), _about(cfg))
+
+
+def _of_architecture(name: str) -> dict[str, Any]:
+    """What tensors cannot tell of one of timm's architectures."""
     from .. import presets
 
-    name = str(config["architecture"])
-    about = _about(config.get("pretrained_cfg", config))
-    size = config.get("pretrained_cfg", config).get("input_size")
-    fields: dict[str, Any] = {}
     preset = name if name in presets.names() else presets.from_timm_name(name)
     if preset is None:
         raise UnsupportedError(f"timm's {name}: {_why_not(name)}", use_instead="timm")
     native = presets.config(preset)
-    for field_name in ("num_heads", "act_layer", "norm_eps", "resample", "global_pool", "pool_include_prefix"):
-        value = getattr(native, field_name)
-        fields[field_name] = value.to_json() if field_name == "resample" else value
-    for word, value in dict(config.get("model_args") or {}).items():
-        if word in ViTConfig.__dataclass_fields__:
-            fields[word] = value
-    if size:
-        fields["img_size"] = tuple(size[1:])
-    labels = config.get("label_names") or ()
-    return Described(fields, tuple(labels), about)
+    untold = ("num_heads", "act_layer", "norm_eps", "global_pool", "pool_include_prefix")
+    return {**{field: getattr(native, field) for field in untold}, "resample": native.resample.to_json()}
 
 
 def _why_not(name: str) -> str:
@@ -168,7 +167,9 @@ def _open_clip(config: Json) -> Described:
     model = config.get("model_cfg", {})
     vision = model.get("vision_cfg", {})
     fields: dict[str, Any] = {}
-    if "timm_model_name" not in vision:
+    if "timm_model_name" in vision:
+        fields = _of_architecture(vision["timm_model_name"])
+    else:
         fields["act_layer"] = "quick_gelu" if model.get("quick_gelu") else "gelu"
         width = vision.get("width", 768)
         fields["num_heads"] = width // vision.get("head_width", 64)

@@ -87,7 +87,12 @@ def convert(
             network.load_state_dict(dict(stream))
             written = export(network.eval(), to, folder, labels=reading.described.labels, about=about(reading))
             open_network, digest = lambda: network, None
-        notes = (*_head_notes(open_network()), *_name_notes(located), *_resize_notes(located, reading.config, config))
+        notes = (
+            *_head_notes(open_network()),
+            *_name_notes(located),
+            *_resize_notes(located, reading.config, config),
+            *_preprocessing_notes(reading),
+        )
         proof = (
             prove(located, reading, open_network, digest, notes)
             if verify
@@ -168,6 +173,12 @@ def _resize_notes(source: Source, old: ViTConfig, new: ViTConfig) -> Iterator[st
 
 
 _BAR: dict[str, Any] = {"disable": None, "leave": False}  # on a terminal only, and gone when done
+
+
+def _preprocessing_notes(reading: Reading) -> Iterator[str]:
+    """Wrong statistics cost more accuracy than most bugs."""
+    if "mean" not in about(reading):
+        yield "nothing tells how images were prepared: mean, std and crop in the folder are timm's defaults (ImageNet)"
 
 
 def _name_notes(source: Source) -> Iterator[str]:
