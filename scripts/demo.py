@@ -55,6 +55,13 @@ def main() -> None:
     best = pipeline("image-classification", model=str(result.path))(image)[0]
     print(f"pipeline: {best['label']} {best['score']:.3f}")
 
+    step("another resolution, and a look inside")
+    large = vit_hub.resize(result.path, work / "my-vit-large", (96, 80))
+    done = large.proof["resized"]
+    print(f"grid {done['from']['grid']} -> {done['to']['grid']} under the policy {done['policy']!r}")
+    for file in vit_hub.visualize(result.path, work / "pictures", image=image, size=(96, 80)):
+        print(file)
+
     step("back to stock formats")
     for to in ("timm", "transformers", "google"):
         written = vit_hub.convert(result.path, work / to, to=to).proof["written"]

@@ -52,7 +52,7 @@ def test_settings_are_read_as_values() -> None:
     assert setting("init_values=none") == ("init_values", None)
 
 
-@pytest.mark.parametrize("command", [[], ["convert"], ["inspect"], ["verify"], ["resize"]])
+@pytest.mark.parametrize("command", [[], ["convert"], ["inspect"], ["verify"], ["resize"], ["visualize"]])
 def test_every_help_teaches(command: list[str]) -> None:
     done = subprocess.run([sys.executable, "-m", "vit_hub.cli", *command, "--help"], capture_output=True, text=True)
     assert done.returncode == 0

@@ -20,6 +20,7 @@ _EXPORTS = {
     "resize": "conversion.convert",
     "inspect": "conversion.inspect",
     "verify": "conversion.verify",
+    "visualize": "tasks.visualize",
     "ViTConfig": "modeling.config",
     "VisionTransformer": "modeling.vit",
     "MyViTConfig": "modeling.configuration_myvit",

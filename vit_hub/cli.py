@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   vit-hub convert dino_vitbase16_pretrain.pth --out d --set img_size=320x512
   vit-hub convert my-vit --out stock --to timm        a folder that opens without vit_hub
   vit-hub resize my-vit --size 384 --out my-vit-384
+  vit-hub visualize my-vit --out pictures --size 384  position similarity before and after, and more
   vit-hub verify my-vit                               does it open in both libraries with equal logits?
 """
 
@@ -75,6 +76,17 @@ def _parser() -> argparse.ArgumentParser:
     resize.add_argument("--out", required=True, help="the folder to write")
     resize.add_argument("--force", action="store_true", help="replace the folder if it is there")
     resize.set_defaults(run=_resize)
+
+    visualize = commands.add_parser("visualize", help="pictures: positions, filters, attention, rollout, features")
+    visualize.add_argument("source", help="a file, a folder, or a Hub id")
+    visualize.add_argument("--out", required=True, help="the folder for the PNG files")
+    visualize.add_argument("--image", help="the image that attention, rollout and pca look at")
+    visualize.add_argument(
+        "--kinds", nargs="+", metavar="KIND", help="some of: positions filters attention rollout pca"
+    )
+    visualize.add_argument("--size", type=_value, help="look at this image size; positions before and after")
+    _settings(visualize)
+    visualize.set_defaults(run=_visualize)
 
     verify = commands.add_parser("verify", help="check a folder: checksum, both libraries, equal logits")
     verify.add_argument("folder")
@@ -162,6 +174,17 @@ def _resize(options: argparse.Namespace) -> int:
         print(f"{options.out}: {grids}, positions {done['positions']} ({done['policy']})")
     for note in result.notes:
         print(f"NOTE: {note}", file=sys.stderr)
+    return 0
+
+
+def _visualize(options: argparse.Namespace) -> int:
+    from .tasks.visualize import visualize
+
+    settings = dict(options.settings)
+    for file in visualize(
+        options.source, options.out, image=options.image, kinds=options.kinds, size=options.size, **settings
+    ):
+        print(file)
     return 0
 
 

@@ -10,7 +10,8 @@
     ├── TranslationError     (ValueError) tensors that do not fit                      .missing .unexpected .mismatched
     ├── UnsupportedError     (ValueError) a network ours cannot hold exactly           .tensors .use_instead
     ├── UndecidedError       (ValueError) what neither file nor table nor user tells   .fields
-    └── VerificationError    (ValueError) numbers that differ from the reference's     .worst .tolerance
+    ├── VerificationError    (ValueError) numbers that differ from the reference's     .worst .tolerance
+    └── PictureError         (ValueError) a picture that cannot be made (tasks.pixels)
 
 Messages list everything at once and end with what to do next.
 """

@@ -215,7 +215,7 @@ def test_a_file_and_a_folder_of_the_same_weights_get_the_same_positions(tmp_path
     assert torch.equal(at_load.pos_embed, at_conversion.model.pos_embed)
 
 
-@pytest.mark.parametrize("size", [0, -16, 97, (96, 97)])
+@pytest.mark.parametrize("size", [0, -16, 97, (96, 97), 1_600_000])
 def test_bad_sizes_name_the_nearest(size, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"at least 1|96x96 or (112x112|96x112)"):
+    with pytest.raises(ConfigError, match=r"at least 1|96x96 or (112x112|96x112)|go up to 16384x16384"):
         network(patch_size=16, img_size=32).set_input_size(size)

@@ -18,6 +18,9 @@ MlpKind = Literal["mlp", "swiglu"]
 StemNumerics = Literal["jax", "timm"]
 
 
+MAX_PATCHES = 1 << 20  # a sequence of a million tokens: beyond it a size is a mistake
+
+
 class ConfigError(ValueError):
     """A configuration that cannot be built. ``reasons`` lists every contradiction found."""
 
@@ -128,6 +131,13 @@ class ViTConfig:
             yield (
                 f"img_size={self.img_size} is not a whole number of patches of {self.patch_size}: take "
                 f"{nearest_sizes(self.img_size, self.patch_size)}, or set dynamic_img_pad or drop_partial"
+            )
+        elif self.grid_size[0] * self.grid_size[1] > MAX_PATCHES:
+            rows, cols = self.grid_size
+            largest = int(MAX_PATCHES**0.5)
+            yield (
+                f"img_size={self.img_size} has {rows}x{cols} patches, over {MAX_PATCHES:,}; square images go up to "
+                f"{largest * self.patch_size[0]}x{largest * self.patch_size[1]}"
             )
         if self.stem_layers is not None and self.drop_partial:
             yield "drop_partial=True does not go with a stem"
