@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from vit_hub.conversion.containers import Stored
 from vit_hub.conversion.detect import detect
 from vit_hub.conversion.dialects import DIALECTS, dialect
-from vit_hub.conversion.rules import Dialect, Drop, Rule, Template, Zero, plan, shapes, untranslate
+from vit_hub.conversion.plan import plan, shapes, untranslate
+from vit_hub.conversion.rules import Dialect, Drop, Rule, Template, Zero
 from vit_hub.errors import TranslationError, UnknownNameError, VitHubError
 from vit_hub.modeling.config import ViTConfig
 from vit_hub.modeling.vit import VisionTransformer

@@ -16,8 +16,8 @@ from typing import Any
 from ..errors import TranslationError, UndecidedError, UnknownNameError, UnsupportedError
 from ..modeling.config import ViTConfig
 from .detect import Match
+from .plan import observed_axis
 from .releases import Release, heads
-from .rules import observed_axis
 
 Shapes = Mapping[str, tuple[int, ...]]
 FIELDS = {f.name for f in fields(ViTConfig)}

@@ -15,7 +15,8 @@ from itertools import islice
 from ..errors import TranslationError, UnsupportedError
 from .containers import Stored
 from .dialects import DIALECTS
-from .rules import Drop, Plan, plan, shapes
+from .plan import Plan, plan, shapes
+from .rules import Drop
 
 # Beside the weights: what it is, and why it is left out. Only what is named here may be left out.
 BESIDE = (

@@ -24,9 +24,9 @@ from ..errors import TranslationError
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer
 from .dialects import dialect
-from .rules import untranslate
+from .plan import untranslate
 from .source import Source
-from .stock import _TIMM_STEMS, Stock, timm_arguments, timm_objections, torchvision_class, transformers_class
+from .stock import STEMS, Stock, timm_arguments, timm_objections, torchvision_class, transformers_class
 from .translate import Reading, tensors
 
 READ_SOURCE = "read the source itself"
@@ -109,7 +109,7 @@ def timm_network(config: ViTConfig) -> nn.Module:
     if config.mlp_layer == "swiglu":
         arguments["mlp_layer"] = SwiGLUPacked
     if config.stem_layers is not None:
-        network: nn.Module = timm.create_model(_TIMM_STEMS[config.stem_layers], **arguments)
+        network: nn.Module = timm.create_model(STEMS[config.stem_layers], **arguments)
     elif config.dist_token:
         network = VisionTransformerDistilled(**arguments)
     else:

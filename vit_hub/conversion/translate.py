@@ -16,8 +16,9 @@ from .configs import Described, read_description
 from .containers import Stored
 from .describe import Description, describe
 from .detect import Match, detect
+from .plan import Move, as_is, shapes, their_name
 from .releases import Release, find_release
-from .rules import Dialect, Move, as_is, shapes, their_name
+from .rules import Dialect
 from .source import Source
 
 
