@@ -9,7 +9,7 @@ import transformers
 
 from vit_hub.conversion.dialects import dialect
 from vit_hub.conversion.plan import untranslate
-from vit_hub.conversion.references import stock_state
+from vit_hub.conversion.runners import stock_state
 from vit_hub.conversion.stock import torchvision_class, transformers_class
 from vit_hub.modeling.config import ViTConfig
 from vit_hub.modeling.vit import VisionTransformer

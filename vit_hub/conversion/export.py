@@ -19,7 +19,7 @@ from ..modeling.config import ViTConfig
 from ..modeling.layers import sincos_grid
 from ..modeling.vit import VisionTransformer
 from .prove import BATCH, SEED, TOLERANCE, compare
-from .references import (
+from .runners import (
     Outputs,
     open_transformers,
     quiet,

@@ -15,7 +15,8 @@ from .. import __version__
 from ..errors import VerificationError
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer
-from .references import Outputs, run_ours, run_reference
+from .references import run_reference
+from .runners import Outputs, run_ours
 from .source import Source
 from .translate import Reading, tensors
 

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import FolderError, VerificationError
 from ..hub.folder import PROOF, WEIGHTS, open_folder
-from .references import quiet
+from .runners import quiet
 
 
 @dataclass(frozen=True)
