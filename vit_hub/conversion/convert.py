@@ -142,17 +142,38 @@ def about(reading: Reading) -> dict[str, Any]:
     return known
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A source in memory: its network, and what is known about it."""
+
+    network: VisionTransformer
+    labels: tuple[str, ...]
+    about: dict[str, Any]  # preprocessing, licence, paper, in the words of timm's pretrained_cfg
+    source: Source
+
+
+def open_source(source: str | Path, **settings: Any) -> Opened:
+    """Any source in memory, without writing anything.
+
+    Example:
+        >>> open_source("google/vit-base-patch16-224").labels[0]  # doctest: +SKIP
+        'tench, Tinca tinca'
+    """
+    located = locate(source)
+    reading = read(located, settings)
+    config = resized(reading.config, settings)
+    network = VisionTransformer(config, device="meta", dtype=_dtype(reading, None))
+    network.load_state_dict(dict(resize_tensors(tensors(reading), reading.config, config)))
+    return Opened(network.eval(), reading.described.labels, about(reading), located)
+
+
 def load(source: str | Path, **settings: Any) -> VisionTransformer:
     """The network of any source, without writing anything.
 
     Example:
         >>> network = load("dinov2_vitb14_pretrain.pth")  # doctest: +SKIP
     """
-    reading = read(locate(source), settings)
-    config = resized(reading.config, settings)
-    network = VisionTransformer(config, device="meta", dtype=_dtype(reading, None))
-    network.load_state_dict(dict(resize_tensors(tensors(reading), reading.config, config)))
-    return network.eval()
+    return open_source(source, **settings).network
 
 
 def _dtype(reading: Reading, wanted: str | torch.dtype | None) -> torch.dtype:
@@ -202,4 +223,4 @@ def _head_notes(network: VisionTransformer) -> Iterator[str]:
             yield f"{name} is constant: it cannot tell classes apart"
 
 
-__all__ = ["Conversion", "Source", "convert", "load"]
+__all__ = ["Conversion", "Opened", "Source", "convert", "load", "open_source", "resize"]

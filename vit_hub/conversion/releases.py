@@ -24,6 +24,7 @@ def _images(statistics: Statistics) -> dict[str, Any]:
 
 IMAGENET, HALF = _images(IMAGENET_STATISTICS), _images(HALF_STATISTICS)
 CLIP, SATELLITE = _images(OPENAI), _images(SATELLITE_STATISTICS)
+SQUASH = {"interpolation": "bilinear", "crop_mode": "squash", "crop_pct": 1.0}  # straight to the size, no crop
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,7 @@ ABOUT: dict[str, Mapping[str, Any]] = {
         "license": "apache-2.0",
         "paper": "2010.11929",
         **HALF,
-        "interpolation": "bilinear",
-        "crop_mode": "squash",
+        **SQUASH,
     },
     "big_vision": {"license": "apache-2.0", "paper": "2205.01580", **HALF, "interpolation": "bilinear"},
     "dinov2": {"license": "apache-2.0", "paper": "2304.07193", **IMAGENET},
@@ -126,9 +126,9 @@ ABOUT: dict[str, Mapping[str, Any]] = {
     "dino": {**IMAGENET},
     "ibot": {**IMAGENET},
     "beit": {**HALF},
-    "jeonsworld": {**HALF, "interpolation": "bilinear", "crop_mode": "squash"},
-    "lukemelas": {**HALF, "interpolation": "bilinear", "crop_mode": "squash"},
-    "keras-hub": {**HALF, "interpolation": "bilinear", "crop_mode": "squash"},
+    "jeonsworld": {**HALF, **SQUASH},
+    "lukemelas": {**HALF, **SQUASH},
+    "keras-hub": {**HALF, **SQUASH},
 }
 
 # Heads by width, where every release of that width agrees (MoCo v3's S is the exception, see below).

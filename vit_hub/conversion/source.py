@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, UnknownNameError
 from .containers import Checkpoint, Stored, open_checkpoint
+
+PRESET = "myvit"  # how the names of presets begin
 
 # In the order of preference; the first that is there is the one to read.
 WEIGHTS = (
@@ -82,7 +84,9 @@ class Source:
 
 
 def locate(source: str | Path, head: str | Path | None = None) -> Source:
-    """Find the files of a source; ``head`` is a linear head in a file of its own.
+    """Find the files of a source: a file, a folder, a preset's name or a Hub id.
+
+    ``head`` is a linear head in a file of its own.
 
     Example:
         >>> locate("ViT-B_16.npz").files  # doctest: +SKIP
@@ -96,12 +100,32 @@ def locate(source: str | Path, head: str | Path | None = None) -> Source:
         return Source(str(source), _weights(path), _descriptions(path), head_file=head_file)
     from ..hub.load import fetch, parse_id  # only here: reading a repository is the Hub's business
 
-    repo = parse_id(str(source))
+    repo = parse_id(_repository(source)) if str(source).startswith(PRESET) else parse_id(str(source))
     if repo is None:
-        raise CheckpointError(source, "no such file or folder, and not a Hub id (owner/name[@revision][:file])")
+        raise CheckpointError(
+            source, "no such file or folder, and neither a Hub id (owner/name[@revision][:file]) nor a preset"
+        )
     fetched = fetch(repo, WEIGHTS, DESCRIPTIONS)
     files = (fetched.folder / repo.file,) if repo.file else _weights(fetched.folder)
     return Source(str(source), files, _descriptions(fetched.folder), repo.name, fetched.revision, head_file)
+
+
+def _repository(preset: str | Path) -> str:
+    """Where the official weights of a preset are: ``myvit_b16``, or with a tag ``myvit_b16.augreg_in1k``."""
+    import timm
+
+    import vit_hub  # noqa: F401  registers the presets with timm
+
+    known = timm.list_models(f"{PRESET}*", pretrained=True)
+    name, _, tag = str(preset).partition(".")
+    if str(preset) not in known and (tag or not timm.is_model_pretrained(name)):
+        if name in timm.list_models(f"{PRESET}*") and not tag:
+            raise CheckpointError(preset, "this preset has no released weights")
+        raise UnknownNameError("preset with weights", str(preset), known)
+    cfg: Any = timm.get_pretrained_cfg(str(preset))
+    if not cfg.hf_hub_id:
+        raise CheckpointError(preset, f"these weights are not on the Hub; download {cfg.url} and give the file")
+    return str(cfg.hf_hub_id)
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,10 @@ from ..errors import FolderError
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer
 from .safetensors_stream import write_safetensors
+
+if TYPE_CHECKING:  # both import transformers, which is slow
+    from ..modeling.configuration_myvit import MyViTConfig
+    from ..modeling.image_processing_myvit import MyViTImageProcessor
 
 WEIGHTS = "model.safetensors"
 PROOF = "conversion.json"
@@ -71,27 +75,39 @@ def write_folder(
         labels: the names of the classes, or none.
         about: preprocessing, licence and origin in the words of timm's pretrained_cfg.
     """
-    from ..modeling.configuration_myvit import MyViTConfig
-    from ..modeling.image_processing_myvit import MyViTImageProcessor
-
     if labels and len(labels) != config.num_classes:
         raise FolderError(folder, f"{len(labels)} labels for {config.num_classes} classes")
     shapes = {
         name: tuple(tensor.shape) for name, tensor in VisionTransformer(config, device="meta").state_dict().items()
     }
     digest = write_safetensors(folder / WEIGHTS, shapes, dtype, tensors, {"format": "pt", **(metadata or {})})
-    described = MyViTConfig.from_vit(
+    described = describe(config, labels, about or {}, dtype)
+    described.save_pretrained(folder)
+    image_processor(described).save_pretrained(folder)
+    return digest
+
+
+def describe(
+    config: ViTConfig, labels: Sequence[str], about: Mapping[str, Any], dtype: torch.dtype = torch.float32
+) -> MyViTConfig:
+    """The one ``config.json`` of a network, its labels and what timm keeps about its weights."""
+    from ..modeling.configuration_myvit import MyViTConfig
+
+    return MyViTConfig.from_vit(
         config,
         id2label=dict(enumerate(labels)) or None,
         label2id={label: index for index, label in enumerate(labels)} or None,
         architectures=["MyViTForImageClassification" if config.num_classes else "MyViTModel"],
-        pretrained_cfg={name: value for name, value in (about or {}).items() if name in _CFG and value is not None},
+        pretrained_cfg={name: value for name, value in about.items() if name in _CFG and value is not None},
         dtype=str(dtype).removeprefix("torch."),
     )
-    described.save_pretrained(folder)
-    processor = MyViTImageProcessor.from_timm(described.to_dict()["pretrained_cfg"])
-    processor.save_pretrained(folder)
-    return digest
+
+
+def image_processor(described: MyViTConfig) -> MyViTImageProcessor:
+    """The preprocessing that a ``config.json`` states."""
+    from ..modeling.image_processing_myvit import MyViTImageProcessor
+
+    return MyViTImageProcessor.from_timm(described.to_dict()["pretrained_cfg"])
 
 
 def open_folder(folder: str | Path) -> VisionTransformer:

@@ -1,0 +1,7 @@
+"""``python -m vit_hub.cli``."""
+
+import sys
+
+from . import main
+
+sys.exit(main())
