@@ -103,7 +103,7 @@ def locate(source: str | Path, head: str | Path | None = None) -> Source:
     repo = parse_id(_repository(source)) if str(source).startswith(PRESET) else parse_id(str(source))
     if repo is None:
         raise CheckpointError(
-            source, "no such file or folder, and neither a Hub id (owner/name[@revision][:file]) nor a preset"
+            source, "no such file or folder, not a Hub id (owner/name[@revision][:file]), not a preset (myvit_...)"
         )
     fetched = fetch(repo, WEIGHTS, DESCRIPTIONS)
     files = (fetched.folder / repo.file,) if repo.file else _weights(fetched.folder)
