@@ -360,3 +360,28 @@ def test_nothing_is_read_twice(tmp_path: Path) -> None:
         vit_hub.convert(file, tmp_path / "out", num_heads=4, verify=False)
     assert set(reads) == set(opened.tensors)
     assert set(reads.values()) == {1}
+
+
+@pytest.mark.parametrize("golden", ["google_flax/tiny_token", "google_flax/tiny_representation"])
+def test_a_proof_has_few_blocks_in_memory_at_once(golden: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vit_hub.conversion import runners
+
+    most, parts = [0], []
+    monkeypatch.setattr(runners, "PART", 1)
+    monkeypatch.setattr(runners, "PARTS", 1000)  # every block a part of its own
+    page = runners.page
+
+    def watched(blocks, fill) -> None:
+        def filled(part) -> None:
+            fill(part)
+            parts.append(len(part))
+            there = [block for block in blocks if not any(p.is_meta for p in block.parameters())]
+            most[0] = max(most[0], len(there))
+
+        page(blocks, filled)
+
+    monkeypatch.setattr(runners, "page", watched)
+    result = vit_hub.convert(GOLDEN / golden / "checkpoint.npz", tmp_path / "out")
+    assert result.proof["verdict"] == "verified"
+    assert most == [1]
+    assert parts == [1] * 2 * result.config.depth  # ours and theirs

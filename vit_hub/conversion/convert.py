@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ..hub.folder import PROOF, new_folder, open_folder, write_folder
+from ..errors import CheckpointError
+from ..hub.folder import PROOF, WEIGHTS, new_folder, open_folder, write_folder
+from ..hub.load import HubOptions
+from ..hub.remote import Token
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer, resize_tensor
 from .export import export
@@ -46,6 +50,7 @@ def convert(
     dtype: str | torch.dtype | None = None,
     verify: bool = True,
     force: bool = False,
+    hub: HubOptions | None = None,
     **settings: Any,
 ) -> Conversion:
     """Convert a checkpoint of any supported library into one folder that timm and transformers open.
@@ -57,6 +62,7 @@ def convert(
         head: a separate file with a linear head (DINOv2).
         dtype: of the weights; the widest of the source's by default.
         verify: run a reference implementation on the same input and compare.
+        hub: revision, token, cache_dir and local_files_only, where the source is on the Hub.
         settings: configuration fields that the source cannot tell (``num_heads=12``), or another size
             (``img_size=384``).
 
@@ -64,7 +70,7 @@ def convert(
         >>> convert("ViT-B_16.npz", "my-vit").proof["verdict"]  # doctest: +SKIP
         'verified'
     """
-    located = locate(source, head)
+    located = locate(source, head, hub)
     reading = read(located, settings)
     config = resized(reading.config, settings)
     dtype = _dtype(reading, dtype)
@@ -80,21 +86,21 @@ def convert(
                 about=about(reading),
                 metadata={"source": located.name, "family": reading.match.plan.dialect.name},
             )
-            open_network: Callable[[], VisionTransformer] = partial(open_folder, folder)
+            weights: Callable[[], Mapping[str, Tensor]] = partial(load_file, folder / WEIGHTS)
             written = None
         else:
             network = VisionTransformer(config, device="meta", dtype=dtype)
             network.load_state_dict(dict(stream))
             written = export(network.eval(), to, folder, labels=reading.described.labels, about=about(reading))
-            open_network, digest = lambda: network, None
+            weights, digest = network.state_dict, None
         notes = (
-            *_head_notes(open_network()),
+            *_head_notes(weights()),
             *_name_notes(located),
             *_resize_notes(located, reading.config, config),
             *_preprocessing_notes(reading),
         )
         proof = (
-            prove(located, reading, open_network, digest, notes)
+            prove(located, reading, weights, digest, notes)
             if verify
             else Proof.skipped(located, reading, digest, notes)
         )
@@ -152,28 +158,45 @@ class Opened:
     source: Source
 
 
-def open_source(source: str | Path, **settings: Any) -> Opened:
-    """Any source in memory, without writing anything.
+def open_source(source: str | Path, *, hub: HubOptions | None = None, **settings: Any) -> Opened:
+    """Any source in memory, without writing anything; every tensor is there, and finite.
 
     Example:
         >>> open_source("google/vit-base-patch16-224").labels[0]  # doctest: +SKIP
         'tench, Tinca tinca'
     """
-    located = locate(source)
+    located = locate(source, hub=hub)
     reading = read(located, settings)
     config = resized(reading.config, settings)
     network = VisionTransformer(config, device="meta", dtype=_dtype(reading, None))
-    network.load_state_dict(dict(resize_tensors(tensors(reading), reading.config, config)))
+    state = dict(resize_tensors(tensors(reading), reading.config, config))
+    if infinite := [name for name, tensor in state.items() if not tensor.isfinite().all()]:
+        raise CheckpointError(source, "NaN or infinity in " + ", ".join(infinite))
+    network.load_state_dict(state)
     return Opened(network.eval(), reading.described.labels, about(reading), located)
 
 
-def load(source: str | Path, **settings: Any) -> VisionTransformer:
+def load(
+    source: str | Path,
+    *,
+    revision: str | None = None,
+    token: Token = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    **settings: Any,
+) -> VisionTransformer:
     """The network of any source, without writing anything.
+
+    Args:
+        source: a file, a folder, a preset's name or a Hub id.
+        revision, token, cache_dir, local_files_only: as in huggingface_hub, where the source is on the Hub.
+        settings: configuration fields that the source cannot tell, or another size.
 
     Example:
         >>> network = load("dinov2_vitb14_pretrain.pth")  # doctest: +SKIP
+        >>> network = load("me/my-vit", revision="v1")  # doctest: +SKIP
     """
-    return open_source(source, **settings).network
+    return open_source(source, hub=HubOptions(revision, token, cache_dir, local_files_only), **settings).network
 
 
 def _dtype(reading: Reading, wanted: str | torch.dtype | None) -> torch.dtype:
@@ -211,10 +234,10 @@ def _name_notes(source: Source) -> Iterator[str]:
             yield f"the name of {file.name} says sha256 {stated[1]}..., the file has {found}...: damaged or changed"
 
 
-def _head_notes(network: VisionTransformer) -> Iterator[str]:
+def _head_notes(state: Mapping[str, Tensor]) -> Iterator[str]:
     """A head that cannot classify is not wrong, but must not pass in silence."""
     for name in ("head", "head_dist"):
-        weight = getattr(getattr(network, name), "weight", None)
+        weight = state.get(f"{name}.weight")
         if weight is None:
             continue
         if not weight.count_nonzero():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..errors import VerificationError
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer
 from .references import run_reference
-from .runners import Outputs, run_ours
+from .runners import Outputs, open_ours, run_ours
 from .source import Source
 from .translate import Reading, tensors
 
@@ -46,18 +47,21 @@ class Proof:
 def prove(
     source: Source,
     reading: Reading,
-    open_network: Callable[[], VisionTransformer],
+    weights: Callable[[], Mapping[str, Tensor]],
     digest: str | None,
     notes: Sequence[str],
 ) -> Proof:
     """Run a reference on the same input and compare everything it gives.
 
-    The network is opened when it is needed and let go, so that never two networks are in memory.
+    Args:
+        weights: the tensors that were written; asked for anew whenever a part of them is needed.
     """
     record = _record(source, reading, digest, notes)
     native = reading.config
     x = torch.randn(BATCH, native.in_chans, *native.img_size, generator=torch.Generator().manual_seed(SEED))
-    ours = run_ours(_comparable(open_network(), reading, native), x)
+    if _resized(weights(), reading):  # the proof is at the native size
+        weights = partial(_native, reading)
+    ours = run_ours(open_ours(native, weights), x)
     ran = run_reference(source, reading, x)
     if isinstance(ran, list):
         why = "no implementation of another library can run this network"
@@ -66,7 +70,7 @@ def prove(
     name, version, how, config = reference.name, reference.version, reference.how, reference.config
     del reference, ran
     if config != native:
-        ours = run_ours(_comparable(open_network(), reading, config), x)
+        ours = run_ours(open_ours(config, weights), x)
     errors = compare(ours, theirs)
     worst = max(errors, key=lambda error: error["relative"])
     record["verification"] = {
@@ -105,15 +109,14 @@ def compare(ours: Outputs, theirs: Outputs) -> list[dict[str, Any]]:
     return errors
 
 
-def _comparable(network: VisionTransformer, reading: Reading, config: ViTConfig) -> VisionTransformer:
-    """Our network at the native size and with the reference's numerics, in float32."""
-    resized = (
-        network.config.grid_size != reading.config.grid_size or network.config.patch_size != reading.config.patch_size
-    )
-    state = dict(tensors(reading)) if resized else network.state_dict()
-    comparable = VisionTransformer(config, device="meta")
-    comparable.load_state_dict(state)
-    return comparable.eval()
+def _resized(written: Mapping[str, Tensor], reading: Reading) -> bool:
+    """Whether what was written is for another image or patch size than the source."""
+    native = VisionTransformer(reading.config, device="meta").state_dict()
+    return any(native[name].shape != tensor.shape for name, tensor in written.items())
+
+
+def _native(reading: Reading) -> dict[str, Tensor]:
+    return dict(tensors(reading))
 
 
 def _differences(native: ViTConfig, config: ViTConfig) -> dict[str, str]:

@@ -18,6 +18,8 @@ from ..modeling.config import ViTConfig
 from .runners import (
     NoReferenceError,
     Outputs,
+    Wanted,
+    fill_in_parts,
     open_transformers,
     quiet,
     read_npz,
@@ -29,7 +31,7 @@ from .runners import (
     without_class_slot,
 )
 from .source import Source
-from .stock import torchvision_class, transformers_class
+from .stock import Stock, torchvision_class, transformers_class
 from .translate import Reading, tensors
 
 READ_SOURCE = "read the source itself"
@@ -103,24 +105,34 @@ def torchvision_state_dict(source: Source, reading: Reading) -> Reference:
     """torchvision's class with its own state dict."""
     if reading.match.plan.dialect.family != "torchvision":
         raise NoReferenceError("not torchvision's")
-    state = {name: stored.read().float() for name, stored in reading.match.tensors.items()}
-    return _torchvision(reading.config, state, READ_SOURCE)
+    _, network = _torchvision_network(reading.config)
+    network.load_state_dict({name: it.read().float() for name, it in reading.match.tensors.items()}, assign=True)
+    return _torchvision(reading.config, network, READ_SOURCE)
 
 
 def stock_torchvision(source: Source, reading: Reading) -> Reference:
     """torchvision's class with the translated tensors: the one that has a representation layer before its head."""
     config = reading.config
-    stock = torchvision_class(config.replace(act_layer="gelu"))
-    return _torchvision(config, stock_state(stock, dict(tensors(reading)), config), TRANSLATED)
+    stock, network = _torchvision_network(config)
+    fill_in_parts(
+        network,
+        list(network.encoder.layers),
+        lambda wanted: stock_state(stock, dict(tensors(reading, wanted)), config),
+    )
+    return _torchvision(config, network, TRANSLATED)
 
 
-def _torchvision(config: ViTConfig, state: Mapping[str, Tensor], how: str) -> Reference:
+def _torchvision_network(config: ViTConfig) -> tuple[Stock, Any]:
     import torchvision
 
     stock = torchvision_class(config.replace(act_layer="gelu"))
     with torch.device("meta"):
-        network = torchvision.models.VisionTransformer(**stock.config)
-    network.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
+        return stock, torchvision.models.VisionTransformer(**stock.config)
+
+
+def _torchvision(config: ViTConfig, network: nn.Module, how: str) -> Reference:
+    import torchvision
+
     if config.act_layer == "gelu_tanh":
         for module in network.modules():
             if isinstance(module, nn.GELU):
@@ -179,11 +191,13 @@ def stock_timm(source: Source, reading: Reading) -> Reference:
 
     ours = _timm_numerics(reading.config)
     folded = ours.replace(no_embed_class=True, no_embed_reg=False) if ours.no_embed_reg else ours
-    network = timm_network(folded)
-    state = {name: tensor.float() for name, tensor in tensors(reading)}
-    if ours.no_embed_reg:
-        state = without_class_slot(state, ours)
-    network.load_state_dict(state, assign=True)
+    network: Any = timm_network(folded)
+
+    def state(wanted: Wanted) -> Mapping[str, Tensor]:
+        part = dict(tensors(reading, wanted))
+        return without_class_slot(part, ours) if ours.no_embed_reg and "cls_token" in part else part
+
+    fill_in_parts(network, list(network.blocks), state)
     return Reference("timm", timm.__version__, TRANSLATED, run_timm(network), ours)
 
 

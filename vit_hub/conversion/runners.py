@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -54,9 +56,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def recorded(
-    model: nn.Module, blocks: nn.ModuleList | nn.Sequential, call: Callable[[], Any]
-) -> tuple[Any, list[Tensor]]:
+def recorded(blocks: nn.ModuleList | nn.Sequential, call: Callable[[], Any]) -> tuple[Any, list[Tensor]]:
     """Call a model and note what each of its blocks gave."""
     seen: list[Tensor] = []
 
@@ -72,15 +72,69 @@ def recorded(
             handle.remove()
 
 
+Wanted = Callable[[str], bool]  # which of our names
+Tensors = Callable[[Wanted], Mapping[str, Tensor]]  # those tensors, under the names of whoever gets them
+PART = 128 << 20  # bytes of blocks to have in memory at once
+PARTS = 8  # at most this many parts: a reader may go through its file once for each
+
+
+def page(blocks: Sequence[nn.Module], fill: Callable[[Sequence[nn.Module]], None]) -> None:
+    """Keep no more than a part of the blocks, which are on the meta device, in memory.
+
+    A part is filled when its first block is called, and goes back to the meta device after its last.
+    """
+    bytes_of = [4 * sum(parameter.numel() for parameter in block.parameters()) for block in blocks]
+    most = max(PART, sum(bytes_of) // PARTS)
+    parts: list[list[nn.Module]] = []
+    room = 0
+    for block, size in zip(blocks, bytes_of, strict=True):
+        if size > room:
+            parts.append([])
+            room = max(most, size)
+        parts[-1].append(block)
+        room -= size
+    for part in parts:
+        part[0].register_forward_pre_hook(lambda *_, part=part: fill(part))
+        part[-1].register_forward_hook(lambda *_, part=part: _empty(part))
+
+
+def _empty(blocks: Sequence[nn.Module]) -> None:
+    for block in blocks:
+        block.to("meta")
+    if sys.platform == "linux":  # glibc keeps what is freed between other things, and gives it back when asked
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
+
+
+def fill_in_parts(network: nn.Module, blocks: Sequence[nn.Module], tensors: Tensors) -> None:
+    """Give a network on the meta device its tensors in float32: the blocks' only while they run, the others' now."""
+    prefixes = {id(block): f"blocks.{index}." for index, block in enumerate(blocks)}
+
+    def give(wanted: Wanted) -> None:
+        state = {name: tensor.float() for name, tensor in tensors(wanted).items()}
+        unexpected = network.load_state_dict(state, strict=False, assign=True).unexpected_keys
+        if unexpected:  # what is missing stays on the meta device, and cannot run
+            raise TranslationError(type(network).__name__, unexpected=unexpected)
+
+    give(lambda name: not name.startswith("blocks."))
+    page(blocks, lambda part: give(lambda name: name.startswith(tuple(prefixes[id(block)] for block in part))))
+
+
+def open_ours(config: ViTConfig, weights: Callable[[], Mapping[str, Tensor]]) -> VisionTransformer:
+    """Our network in float32, its blocks in memory only while they run.
+
+    Args:
+        weights: gives the tensors anew each time; memory-mapped ones are let go with the last of them.
+    """
+    network = VisionTransformer(config, device="meta").eval()
+    fill_in_parts(network, list(network.blocks), lambda wanted: {n: t for n, t in weights().items() if wanted(n)})
+    return network
+
+
 def run_ours(network: VisionTransformer, x: Tensor) -> Outputs:
     """Our own outputs, all tokens of all blocks."""
-    lean, network.lean = network.lean, False
-    try:
-        output, blocks = recorded(network, network.blocks, lambda: network(x))
-        with torch.inference_mode():
-            return Outputs(output, network.forward_features(x), blocks)
-    finally:
-        network.lean = lean
+    tokens, blocks = recorded(network.blocks, lambda: network.forward_features(x))
+    with torch.inference_mode():
+        return Outputs(network.forward_head(tokens), tokens, blocks)
 
 
 # ---- timm ------------------------------------------------------------------------------------------------
@@ -115,12 +169,23 @@ def timm_network(config: ViTConfig) -> nn.Module:
 
 
 def read_npz(network: Any, path: Path) -> nn.Module:
-    """Let timm's network read one of Google's files; what it does not read stays NaN and shows in the result."""
-    network.to_empty(device="cpu")
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.fill_(torch.nan)
-    network.load_pretrained(str(path))
+    """Let timm's network read one of Google's files; what it does not read stays NaN and shows in the result.
+
+    Its blocks stay on the meta device, where writing is void, until they are needed: then timm reads again.
+    """
+    blocks, network.blocks = network.blocks, nn.Sequential()
+
+    def read(*modules: nn.Module) -> None:
+        with torch.no_grad():
+            for module in modules:
+                module.to_empty(device="cpu")
+                for parameter in module.parameters():
+                    parameter.fill_(torch.nan)
+        network.blocks = blocks
+        network.load_pretrained(str(path))
+
+    read(network)
+    page(list(blocks), lambda part: read(*part))
     return network
 
 
@@ -128,9 +193,9 @@ def run_timm(network: Any) -> Callable[[Tensor], Outputs]:
     """timm's outputs."""
 
     def run(x: Tensor) -> Outputs:
-        output, blocks = recorded(network, network.blocks, lambda: network(x))
+        tokens, blocks = recorded(network.blocks, lambda: network.forward_features(x))
         with torch.inference_mode():
-            return Outputs(output, network.forward_features(x), blocks)
+            return Outputs(network.forward_head(tokens), tokens, blocks)
 
     return run
 
@@ -149,7 +214,7 @@ def run_torchvision(network: Any) -> Callable[[Tensor], Outputs]:
     """torchvision's outputs; its tokens are not to be had without its private parts."""
 
     def run(x: Tensor) -> Outputs:
-        output, blocks = recorded(network, network.encoder.layers, lambda: network(x))
+        output, blocks = recorded(network.encoder.layers, lambda: network(x))
         return Outputs(output, None, blocks)
 
     return run
@@ -185,7 +250,7 @@ def run_transformers(network: Any, config: ViTConfig) -> Callable[[Tensor], Outp
         return network(x)
 
     def run(x: Tensor) -> Outputs:
-        result, blocks = recorded(network, layers, lambda: call(x))
+        result, blocks = recorded(layers, lambda: call(x))
         tokens = result.get("last_hidden_state")
         pooled = next(
             (result.get(key) for key in ("logits", "image_embeds", "pooler_output") if result.get(key) is not None),

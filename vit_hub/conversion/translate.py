@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -99,10 +99,10 @@ def check_shapes(dialect: Dialect, ours: Mapping[str, tuple[int, ...]], config: 
         raise TranslationError(dialect.name, missing=missing, unexpected=unexpected, mismatched=mismatched)
 
 
-def tensors(reading: Reading) -> Iterator[tuple[str, Tensor]]:
-    """Our tensors, one at a time; a source that holds several of them is read once."""
+def tensors(reading: Reading, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Tensor]]:
+    """Our tensors, or the wanted of them, one at a time; a source that holds several of them is read once."""
     cached: dict[str, Stored] = {}
-    for move in reading.match.plan.moves:
+    for move in filter(lambda move: wanted(move.target), reading.match.plan.moves):
         if not set(move.sources) <= set(cached):
             cached = {name: Stored.of(reading.match.tensors[name].read()) for name in move.sources}
         available = cached if move.sources else reading.match.tensors
