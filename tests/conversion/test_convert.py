@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -292,17 +293,68 @@ def test_google_and_back_is_bit_exact(tmp_path: Path) -> None:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_transformers_and_back_is_bit_exact(tmp_path: Path) -> None:
-    config = transformers.Dinov2WithRegistersConfig(
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", ["Dinov2WithRegistersModel", "Dinov2Model", "DINOv3ViTModel"])
+def test_transformers_and_back_is_bit_exact(name: str, kept: bool, tmp_path: Path) -> None:
+    model_class = getattr(transformers, name)
+    config = model_class.config_class(
         hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8
     )
-    randomise(transformers.Dinov2WithRegistersModel(config)).save_pretrained(tmp_path / "theirs")
-    vit_hub.convert(tmp_path / "theirs", tmp_path / "ours")
+    config.num_register_tokens = 4  # of those that have any
+    randomise(model_class(config)).save_pretrained(tmp_path / "theirs")
+    settings = {"mask_token": True} if kept else {}
+    first = vit_hub.convert(tmp_path / "theirs", tmp_path / "ours", **settings)
     vit_hub.convert(tmp_path / "ours", tmp_path / "back", to="transformers")
     before = load_file(tmp_path / "theirs" / "model.safetensors")
     after = load_file(tmp_path / "back" / "model.safetensors")
-    assert set(before) - set(after) == {"embeddings.mask_token"}  # dropped with a reason
+    if not kept:
+        assert "--set mask_token=true keeps it" in first.proof["tensors"]["embeddings.mask_token"]
+        before.pop("embeddings.mask_token")
+        assert not after.pop("embeddings.mask_token", torch.zeros(1)).any()  # some of these classes must have one
+    assert set(before) == set(after)
     assert all(torch.equal(before[name], after[name]) for name in after)
+    assert first.proof["verdict"] == "verified"
+
+
+def test_a_mask_token_is_no_obstacle_to_other_formats(tmp_path: Path) -> None:
+    source = GOLDEN / "dinov2/base/dinov2_pretrain.pth"
+    result = vit_hub.convert(source, tmp_path / "ours", mask_token=True, num_heads=4)
+    assert result.proof["verdict"] == "verified"
+    for library in ("timm", "transformers"):
+        vit_hub.convert(tmp_path / "ours", tmp_path / library, to=library)
+    before = torch.load(source, weights_only=True)["mask_token"]
+    after = load_file(tmp_path / "transformers" / "model.safetensors")["embeddings.mask_token"]
+    assert torch.equal(before, after)
+
+
+def test_labels_of_known_releases_and_of_the_user(tmp_path: Path) -> None:
+    file, _ = timm_file(tmp_path, num_classes=1000)
+    named = file.rename(tmp_path / "deit_base_patch16_224-b5f2ef4d.safetensors")
+    assert vit_hub.inspect(named, num_heads=4).reading.labels[1] == "goldfish, Carassius auratus"
+    bare = named.rename(tmp_path / "mine.safetensors")
+    assert vit_hub.inspect(bare, num_heads=4, act_layer="gelu", norm_eps=1e-6).reading.labels == ()
+    (tmp_path / "names.txt").write_text("\n".join(f"class {i}" for i in range(1000)))
+    result = vit_hub.convert(bare, tmp_path / "out", num_heads=4, labels=str(tmp_path / "names.txt"))
+    assert result.proof["labels"] == {"count": 1000, "origin": "user"}
+    assert transformers.AutoConfig.from_pretrained(result.path).id2label[999] == "class 999"
+    (tmp_path / "names.txt").write_text("too\nfew")
+    with pytest.raises(CheckpointError, match="2 labels for 1000 classes"):
+        vit_hub.convert(bare, tmp_path / "out2", num_heads=4, labels=str(tmp_path / "names.txt"))
+    with pytest.raises(UnknownNameError, match="did you mean imagenet-1k"):
+        vit_hub.convert(bare, tmp_path / "out2", num_heads=4, labels="imagenet1k")
+
+
+def test_a_renamed_release_is_known_by_its_published_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vit_hub.conversion import releases
+
+    _, model = timm_file(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "renamed.pth")
+    digest = hashlib.sha256((tmp_path / "renamed.pth").read_bytes()).hexdigest()
+    assert vit_hub.inspect(tmp_path / "renamed.pth", num_heads=4).reading.release is None
+    monkeypatch.setitem(releases.PUBLISHED, digest[:8], "deit_base_patch16_224-b5f2ef4d.pth")
+    found = vit_hub.inspect(tmp_path / "renamed.pth", num_heads=4)
+    assert found.reading.release.family == "deit"
+    assert "deit (by the file's published sha256)" in str(found)
 
 
 def test_what_a_target_cannot_express_is_refused_by_name(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def convert(
                 config,
                 tqdm(stream, total=len(reading.match.plan.moves), desc="converting", unit="tensor", **_BAR),
                 dtype=dtype,
-                labels=reading.described.labels,
+                labels=reading.labels,
                 about=about(reading),
                 metadata={"source": located.name, "family": reading.match.plan.dialect.name},
             )
@@ -91,7 +91,7 @@ def convert(
         else:
             network = VisionTransformer(config, device="meta", dtype=dtype)
             network.load_state_dict(dict(stream))
-            written = export(network.eval(), to, folder, labels=reading.described.labels, about=about(reading))
+            written = export(network.eval(), to, folder, labels=reading.labels, about=about(reading))
             weights, digest = network.state_dict, None
         notes = (
             *_head_notes(weights()),
@@ -173,7 +173,7 @@ def open_source(source: str | Path, *, hub: HubOptions | None = None, **settings
     if infinite := [name for name, tensor in state.items() if not tensor.isfinite().all()]:
         raise CheckpointError(source, "NaN or infinity in " + ", ".join(infinite))
     network.load_state_dict(state)
-    return Opened(network.eval(), reading.described.labels, about(reading), located)
+    return Opened(network.eval(), reading.labels, about(reading), located)
 
 
 def load(

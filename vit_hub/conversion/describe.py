@@ -21,7 +21,7 @@ from .releases import Release, heads
 
 Shapes = Mapping[str, tuple[int, ...]]
 FIELDS = {f.name for f in fields(ViTConfig)}
-SETTINGS = FIELDS | {"mlp_ratio", "weights"}  # further words of the user's
+SETTINGS = FIELDS | {"mlp_ratio", "weights", "labels"}  # further words of the user's
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import UnknownNameError, VerificationError
+from ..errors import TranslationError, UnknownNameError, VerificationError
 from ..hub.folder import WEIGHTS
 from ..hub.safetensors_stream import write_safetensors
 from ..modeling.config import ViTConfig
@@ -73,8 +73,8 @@ def export(
     if to not in TARGETS:
         raise UnknownNameError("format to write", to, ["vit_hub", *TARGETS])
     state, config = _expressible(dict(network.state_dict()), network.config, to)
-    stock = TARGETS[to](config)
-    exported = Export(stock, config, stock_state(stock, state, config), labels, about or {})
+    stock, named = _leanest(TARGETS[to](config), state, config)
+    exported = Export(stock, config, named, labels, about or {})
     write, reopen = _FORMATS[to]
     with quiet():
         write(folder, exported)
@@ -92,6 +92,9 @@ def export(
 
 def _expressible(state: dict[str, Tensor], config: ViTConfig, to: str) -> tuple[dict[str, Tensor], ViTConfig]:
     """The same function with fewer means: fixed positions written out, a lone class position added to its token."""
+    if to != "transformers":  # only these have a place for what inference does not need
+        state.pop("mask_token", None)
+        config = config.replace(mask_token=False)
     if config.pos_embed.startswith("sincos"):
         like = state["patch_embed.proj.weight"]
         state["pos_embed"] = sincos_grid(*config.grid_size, config.embed_dim, config.pos_embed, like)
@@ -100,6 +103,16 @@ def _expressible(state: dict[str, Tensor], config: ViTConfig, to: str) -> tuple[
         state = without_class_slot(state, config)
         config = config.replace(no_embed_class=True, no_embed_reg=False)
     return state, config if config.reg_tokens else config.replace(no_embed_reg=False)
+
+
+def _leanest(stock: Stock, state: dict[str, Tensor], config: ViTConfig) -> tuple[Stock, dict[str, Tensor]]:
+    """The form of a class with the fewest tensors that can hold these, and these under its names."""
+    if stock.leaner is not None:
+        try:
+            return stock.leaner, stock_state(stock.leaner, state, config)
+        except TranslationError:  # what it leaves out is not zero
+            pass
+    return stock, stock_state(stock, state, config)
 
 
 Reopened = tuple[Callable[[Tensor], Outputs], ViTConfig]  # how to run it, and what of ours it should equal

@@ -60,7 +60,11 @@ class Inspection:
         match = self.reading.match
         lines.append(f"family      {match.how}")
         if self.reading.release:
-            lines.append(f"release     {self.reading.release.family} (by the file's name)")
+            how = "name" if self.reading.release.matches(self.source.files[0].name) else "published sha256"
+            lines.append(f"release     {self.reading.release.family} (by the file's {how})")
+        if self.reading.labels:
+            first = "; ".join(self.reading.labels[:3])
+            lines.append(f"labels      {len(self.reading.labels)}: {first}; ... ({self.reading.labels_origin})")
         left_out: dict[str, int] = {}
         for reason in (*match.plan.dropped.values(), *match.view.dropped.values()):
             left_out[reason] = left_out.get(reason, 0) + 1

@@ -187,6 +187,7 @@ def _record(source: Source, reading: Reading, digest: str | None, notes: Sequenc
             name: {"value": fact.value, "origin": fact.origin}
             for name, fact in sorted(reading.description.facts.items())
         },
+        "labels": {"count": len(reading.labels), "origin": reading.labels_origin},
         "history": _history(source),
         "weights_sha256": digest,
         "notes": list(notes),

@@ -277,19 +277,23 @@ def open_transformers(stock: Stock, state: Mapping[str, Tensor]) -> Any:
     if stock.name.endswith("ForImageClassification") or "WithTeacher" in stock.name:
         config.num_labels = next(t.shape[0] for n, t in state.items() if n.endswith("classifier.weight"))
     network, info = model_class.from_pretrained(None, config=config, state_dict=dict(state), output_loading_info=True)
-    unused = ("pooler.", "embeddings.mask_token")  # there in every such class, whether or not the weights have it
-    missing = [name for name in info["missing_keys"] if not name.startswith(unused)]
+    missing = [
+        name
+        for name in info["missing_keys"]
+        if not name.startswith("pooler.") and network.state_dict()[name].numel()  # no registers are an empty tensor
+    ]
     if missing or info["unexpected_keys"]:
         raise TranslationError(f"transformers {stock.name}", missing=missing, unexpected=info["unexpected_keys"])
     return network
 
 
 def stock_state(stock: Stock, state: Mapping[str, Tensor], config: ViTConfig) -> dict[str, Tensor]:
-    """Our tensors under the names of a stock class."""
+    """Our tensors under the names of a stock class; a mask token that it must have is zero where we have none."""
     axes = {"heads": config.num_heads, "k": config.head_dim, "p": config.patch_size[0], "q": config.patch_size[1]}
-    theirs = untranslate(dialect(stock.dialect), state, axes)
-    return (
-        {name if name.startswith(stock.bare) else stock.prefix + name: tensor for name, tensor in theirs.items()}
-        if stock.prefix
-        else theirs
-    )
+    theirs = untranslate(dialect(stock.dialect), {n: t for n, t in state.items() if n != "mask_token"}, axes)
+    named = {n if n.startswith(stock.bare) else stock.prefix + n: tensor for n, tensor in theirs.items()}
+    if stock.mask_token is not None:
+        name, layout = stock.mask_token
+        like = state["cls_token"]
+        named[name] = einops.rearrange(state.get("mask_token", torch.zeros_like(like)), layout).contiguous()
+    return named

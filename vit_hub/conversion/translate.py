@@ -16,6 +16,7 @@ from .configs import Described, read_description
 from .containers import Stored
 from .describe import Description, describe
 from .detect import Match, detect
+from .labels import name_classes
 from .plan import Move, as_is, shapes, their_name
 from .releases import Release, find_release
 from .rules import Dialect
@@ -31,6 +32,8 @@ class Reading:
     described: Described
     release: Release | None
     axes: dict[str, int]
+    labels: tuple[str, ...]  # of the classes; none where nobody tells
+    labels_origin: str | None
 
     @property
     def config(self) -> ViTConfig:
@@ -40,17 +43,43 @@ class Reading:
 def read(source: Source, settings: Mapping[str, Any]) -> Reading:
     """Recognise a source and work out its configuration; raises on anything that does not fit."""
     described = read_description(source.described)
-    release = find_release(source.files[0].name) if source.repo is None else None
+    release = _release(source)
     patch = settings.get("patch_size") or described.fields.get("patch_size")
     axes = dict(zip("pq", (patch, patch) if isinstance(patch, int) else patch, strict=True)) if patch else {}
     axes["c"] = 3
     match = detect(source.checkpoint.tensors, axes, settings.get("weights"))
     match = _with_head(match, source)
+    match = _with_mask_token(match, settings)
     match = _place_norm(match, settings.get("fc_norm", described.fields.get("fc_norm")))
     ours = shapes(match.plan, match.tensors, axes)
     description = describe(match, ours, config=described.fields, release=release, settings=settings)
     check_shapes(match.plan.dialect, ours, description.config)
-    return Reading(match, description, described, release, axes)
+    labels, labels_origin = name_classes(description.config.num_classes, described, release, settings)
+    return Reading(match, description, described, release, axes, labels, labels_origin)
+
+
+def _release(source: Source) -> Release | None:
+    """A published file by its name, or, where checksums were published, by that; what has a description needs none."""
+    if source.repo is not None:
+        return None
+    named = find_release(source.files[0].name)
+    if named is None and not source.described and source.checkpoint.kind in ("torch", "TorchScript"):
+        return find_release("", source.sha256[source.files[0].name])
+    return named
+
+
+def _with_mask_token(match: Match, settings: Mapping[str, Any]) -> Match:
+    """The mask token, which only pre-training uses, where the user asks to keep it."""
+    dropped = [name for name in match.plan.dropped if name.split(".")[-1] == "mask_token"]
+    if not settings.get("mask_token") or len(dropped) != 1:
+        return match
+
+    def make(tensors: Mapping[str, Stored], axes: Mapping[str, int]) -> Tensor:
+        return tensors[dropped[0]].read().reshape(1, 1, -1)
+
+    moves = (*match.plan.moves, Move("mask_token", (dropped[0],), make))
+    others = {name: reason for name, reason in match.plan.dropped.items() if name != dropped[0]}
+    return replace(match, plan=replace(match.plan, moves=moves, dropped=others))
 
 
 def _with_head(match: Match, source: Source) -> Match:

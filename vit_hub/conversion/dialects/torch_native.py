@@ -77,7 +77,7 @@ TRUNK = Dialect(
     required=("visual.trunk.patch_embed.proj.weight",),
 )
 
-MASK_TOKEN = Drop("mask_token", "the mask token is for pre-training only")
+MASK_TOKEN = Drop("mask_token", "the mask token is for pre-training only; --set mask_token=true keeps it")
 PROJECTOR = "a projection head of pre-training"
 DECODER = (
     MASK_TOKEN,
@@ -189,7 +189,7 @@ META = (
     Dialect(
         "ibot/student",
         (*COMMON, *blocks(*NORMS, *ATTENTION, *MLP, *SCALES)),
-        drops=(Drop("masked_embed", "the mask token is for pre-training only"),),
+        drops=(Drop("masked_embed", "the mask token is for pre-training only; --set mask_token=true keeps it"),),
         defaults={**PLAIN, "resample": "dinov2"},
         required=("masked_embed",),
     ),
@@ -201,7 +201,7 @@ META = (
             Drop("head.last_layer*", PROJECTOR),
             Drop("head.mlp2*", PROJECTOR),
             Drop("head.last_layer2*", PROJECTOR),
-            Drop("masked_embed", "the mask token is for pre-training only"),
+            Drop("masked_embed", "the mask token is for pre-training only; --set mask_token=true keeps it"),
         ),
         defaults={**PLAIN, "resample": "dinov2"},
         required=("head.mlp.0.weight",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..rules import Dialect, Drop, Rule, Split, Zero, affine, prefixed
 
 POSITION_IDS = Drop("embeddings.position_ids", "a counter that old versions saved")
-MASK_TOKEN = Drop("embeddings.mask_token", "the mask token is for pre-training only")
+MASK_TOKEN = Drop("embeddings.mask_token", "the mask token is for pre-training only; --set mask_token=true keeps it")
 TEXT = (
     Drop("text_model*", "the text tower"),
     Drop("text_projection*", "the text tower"),

@@ -24,6 +24,8 @@ class Stock:
     dialect: str  # the names of its tensors
     prefix: str = ""  # in front of all names but those of heads
     bare: tuple[str, ...] = field(default=())  # names (their beginnings) that have no prefix
+    mask_token: tuple[str, str] | None = None  # its name and layout, where the class has one
+    leaner: Stock | None = None  # the same without tensors that may be zero; to be preferred where they are
 
 
 Objections = Iterator[str]

@@ -20,7 +20,6 @@ def _is_plain_original(config: ViTConfig) -> Objections:
         config,
         dist_token=False,
         reg_tokens=0,
-        mask_token=False,
         pos_embed="learn",
         no_embed_class=False,
         pre_norm=False,

@@ -60,7 +60,7 @@ def timm_objections(config: ViTConfig) -> Objections:
     """What timm's class cannot compute."""
     if config.pos_embed not in ("learn", "none"):
         yield f"pos_embed={config.pos_embed!r}"
-    yield from differs(config, representation_size=0, mask_token=False, no_embed_reg=False)
+    yield from differs(config, representation_size=0, no_embed_reg=False)
     if config.global_pool == "token_avg":
         yield "global_pool='token_avg'"
     if config.patch_bias == config.pre_norm:

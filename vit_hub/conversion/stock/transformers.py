@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...modeling.config import ViTConfig
@@ -10,7 +11,6 @@ from .common import Objections, Stock, choose, differs
 _HF_ACT = {"gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh", "quick_gelu": "quick_gelu", "silu": "silu"}
 _PLAIN: dict[str, Any] = {
     "stem_layers": None,
-    "mask_token": False,
     "qk_norm": False,
     "final_norm": True,
     "fc_norm": False,
@@ -125,12 +125,13 @@ def _dinov2(config: ViTConfig) -> Stock:
     if config.reg_tokens:
         base, values["num_register_tokens"] = "Dinov2WithRegisters", config.reg_tokens
     else:
-        values["use_mask_token"] = False
+        values["use_mask_token"] = config.mask_token
     prefix = {"Dinov2": "dinov2.", "Dinov2WithRegisters": "dinov2_with_registers."}[base] if config.num_classes else ""
     name = f"{base}ForImageClassification" if config.num_classes else f"{base}Model"
-    return Stock(
-        "transformers", name, values, f"transformers-dinov2/on-disk{'-swiglu' if gated else ''}", prefix, _HEADS
-    )
+    dialect = f"transformers-dinov2/on-disk{'-swiglu' if gated else ''}"
+    has_mask = config.mask_token or config.reg_tokens  # the class with registers always has one
+    mask = (f"{prefix}embeddings.mask_token", "1 1 d -> 1 d") if has_mask else None
+    return Stock("transformers", name, values, dialect, prefix, _HEADS, mask)
 
 
 def _dinov3_objections(config: ViTConfig) -> Objections:
@@ -154,8 +155,12 @@ def _dinov3(config: ViTConfig) -> Stock:
         layerscale_value=config.init_values,
         num_register_tokens=config.reg_tokens,
     )
-    name = f"transformers-dinov3/{'gated' if gated else 'mlp'}{'-key-bias' if config.qkv_bias else ''}"
-    return Stock("transformers", "DINOv3ViTModel", values, name)
+    mask = ("embeddings.mask_token", "1 1 d -> 1 1 d")
+    dialect = f"transformers-dinov3/{'gated' if gated else 'mlp'}"
+    lean = Stock("transformers", "DINOv3ViTModel", {**values, "key_bias": False}, dialect, mask_token=mask)
+    if not config.qkv_bias:
+        return lean
+    return replace(lean, config=values, dialect=f"{dialect}-key-bias", leaner=lean)
 
 
 def _clip_objections(config: ViTConfig) -> Objections:
