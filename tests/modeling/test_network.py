@@ -105,6 +105,20 @@ def test_the_lean_last_block_computes_one_token() -> None:
     assert seen == [1, 17, 17]
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_the_lean_last_block_saves_seven_percent_of_a_base_model(training: bool) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, work = VisionTransformer(ViTConfig(), device="meta").train(training), {}
+    for model.lean in (True, False):
+        with FlopCounterMode(display=False) as counter:
+            output = model(torch.empty(1, 3, 224, 224, device="meta"))
+            if training:
+                output.sum().backward()
+        work[model.lean] = counter.get_total_flops()
+    assert 1 - work[True] / work[False] == pytest.approx(0.069, abs=0.001)
+
+
 def test_a_replaced_projection_is_called_not_cut() -> None:
     """LoRA and quantisation put another module in its place: its answer counts, not the weight inside."""
 
@@ -120,6 +134,18 @@ def test_a_replaced_projection_is_called_not_cut() -> None:
     lean = model(x)
     model.lean = False
     torch.testing.assert_close(lean, model(x), rtol=0, atol=1e-5)
+
+
+def test_attention_maps_are_what_the_blocks_weigh_values_with() -> None:
+    model = network(reg_tokens=2)
+    x = images(model)
+    maps = model.attention_maps(x, layers=[-1])[len(model.blocks) - 1]
+    block, (tokens, _) = model.blocks[-1], model.embed(x)
+    for earlier in model.blocks[:-1]:
+        tokens = earlier(tokens)
+    values = block.attn.qkv(block.norm1(tokens)).unflatten(2, (3, block.attn.num_heads, -1))[:, :, 2].transpose(1, 2)
+    attended = block.attn.proj((maps @ values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(attended, block.attn(block.norm1(tokens)), rtol=0, atol=1e-5)
 
 
 # ---- masks ------------------------------------------------------------------------------------------------

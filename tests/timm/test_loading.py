@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from timm.models import save_for_hf
 
@@ -201,6 +202,44 @@ def test_a_tag_opens_the_official_weights(tmp_path):
     fill_cache(tmp_path, "timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k", tmp_path / "made")
     ours = timm.create_model("myvit_ti16", pretrained=True, cache_dir=str(tmp_path)).eval()
     assert same(ours, theirs, 1, 3, 224, 224)
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_sharded_repository_opens(tmp_path, monkeypatch):
+    """Official repositories of large networks are sharded, which timm alone cannot read."""
+    config = transformers.Dinov2Config(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=64, patch_size=16
+    )
+    theirs = transformers.Dinov2Model(config).eval()
+    theirs.save_pretrained(tmp_path / "made", max_shard_size="20KB")
+    assert len(list((tmp_path / "made").glob("model-*.safetensors"))) > 1
+    fill_cache(tmp_path, "someone/dinov2", tmp_path / "made")
+    network = {"patch_size": 16, "embed_dim": 32, "depth": 2, "num_heads": 2, "mlp_ratio": 4.0, "init_values": 1.0}
+    ours = timm.create_model(
+        "myvit",
+        pretrained=True,
+        pretrained_cfg={
+            "hf_hub_id": "someone/dinov2",
+            "num_classes": 0,
+            "input_size": (3, 64, 64),
+            "fixed_input_size": True,
+        },
+        img_size=64,
+        num_classes=0,
+        norm_eps=1e-6,
+        cache_dir=str(tmp_path),
+        **network,
+    ).eval()
+    x = images(2, 3, 64, 64)
+    with torch.inference_mode():
+        torch.testing.assert_close(ours(x), theirs(x).pooler_output, rtol=0, atol=1e-5)
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(RuntimeError, match="no preset 'myvit_b17'; did you mean myvit_b16"):
+        timm.create_model("myvit_b17")
+    with pytest.raises(RuntimeError, match="Unknown model"):  # timm's own word for names that are not ours
+        timm.create_model("vit_of_nobody")
 
 
 def test_no_weights_is_an_error():

@@ -21,9 +21,9 @@ from ..hub.load import HubOptions
 from ..hub.remote import Token
 from ..modeling.config import ViTConfig
 from ..modeling.vit import VisionTransformer, resize_tensor
+from .about import about
 from .export import export
 from .prove import Proof, prove, resizing
-from .releases import ABOUT
 from .source import Source, locate
 from .translate import Reading, read, tensors
 
@@ -73,7 +73,7 @@ def convert(
     located = locate(source, head, hub)
     reading = read(located, settings)
     config = resized(reading.config, settings)
-    dtype = _dtype(reading, dtype)
+    dtype, told = _dtype(reading, dtype), about(located, reading)
     stream = resize_tensors(tensors(reading), reading.config, config)
     with new_folder(out, force=force) as folder:
         if to == "vit_hub":
@@ -83,7 +83,7 @@ def convert(
                 tqdm(stream, total=len(reading.match.plan.moves), desc="converting", unit="tensor", **_BAR),
                 dtype=dtype,
                 labels=reading.labels,
-                about=about(reading),
+                about=told,
                 metadata={"source": located.name, "family": reading.match.plan.dialect.name},
             )
             weights: Callable[[], Mapping[str, Tensor]] = partial(load_file, folder / WEIGHTS)
@@ -91,20 +91,20 @@ def convert(
         else:
             network = VisionTransformer(config, device="meta", dtype=dtype)
             network.load_state_dict(dict(stream))
-            written = export(network.eval(), to, folder, labels=reading.labels, about=about(reading))
+            written = export(network.eval(), to, folder, labels=reading.labels, about=told)
             weights, digest = network.state_dict, None
         notes = (
             *_head_notes(weights()),
             *_name_notes(located),
             *_resize_notes(located, reading.config, config),
-            *_preprocessing_notes(reading),
+            *_preprocessing_notes(told),
         )
         proof = (
             prove(located, reading, weights, digest, notes)
             if verify
             else Proof.skipped(located, reading, digest, notes)
         )
-        record = {**proof.record, "resized": resizing(reading.config, config), "written": written}
+        record = {**proof.record, "about": told, "resized": resizing(reading.config, config), "written": written}
         (folder / PROOF).write_text(json.dumps(record, indent=1) + "\n")
         proof.raise_if_wrong()
     return Conversion(Path(out), open_folder(out) if to == "vit_hub" else network, config, record, notes)
@@ -139,15 +139,6 @@ def resize_tensors(stream: Stream, old: ViTConfig, new: ViTConfig) -> Stream:
         yield name, resize_tensor(name, tensor, old, new)
 
 
-def about(reading: Reading) -> dict[str, Any]:
-    """Preprocessing, licence and paper: the description's word before the release's before the family's."""
-    family = ABOUT.get(reading.match.plan.dialect.family, {})
-    known = {**family, **(reading.release.about if reading.release else {}), **reading.described.about}
-    if "paper" in known:
-        known.setdefault("paper_ids", f"arXiv:{known['paper']}")
-    return known
-
-
 @dataclass(frozen=True)
 class Opened:
     """A source in memory: its network, and what is known about it."""
@@ -173,7 +164,7 @@ def open_source(source: str | Path, *, hub: HubOptions | None = None, **settings
     if infinite := [name for name, tensor in state.items() if not tensor.isfinite().all()]:
         raise CheckpointError(source, "NaN or infinity in " + ", ".join(infinite))
     network.load_state_dict(state)
-    return Opened(network.eval(), reading.labels, about(reading), located)
+    return Opened(network.eval(), reading.labels, about(located, reading), located)
 
 
 def load(
@@ -219,9 +210,9 @@ def _resize_notes(source: Source, old: ViTConfig, new: ViTConfig) -> Iterator[st
 _BAR: dict[str, Any] = {"disable": None, "leave": False}  # on a terminal only, and gone when done
 
 
-def _preprocessing_notes(reading: Reading) -> Iterator[str]:
+def _preprocessing_notes(told: Mapping[str, Any]) -> Iterator[str]:
     """Wrong statistics cost more accuracy than most bugs."""
-    if "mean" not in about(reading):
+    if "mean" not in told:
         yield "nothing tells how images were prepared: mean, std and crop in the folder are timm's defaults (ImageNet)"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TranslationError, UndecidedError, UnsupportedError
-from .convert import about
+from .about import about
 from .describe import Fact
 from .source import Source, locate
 from .translate import Reading, read
@@ -69,7 +69,7 @@ class Inspection:
         for reason in (*match.plan.dropped.values(), *match.view.dropped.values()):
             left_out[reason] = left_out.get(reason, 0) + 1
         lines += [f"left out    {count} tensors: {reason}" for reason, count in left_out.items()]
-        for key, value in sorted(about(self.reading).items()):
+        for key, value in sorted(about(self.source, self.reading).items()):
             lines.append(f"about       {key} = {value}")
         lines.append("configuration, and who says so:")
         lines += [f"  {name:20} {fact.value!s:22} {fact.origin}" for name, fact in sorted(self.config.items())]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ..errors import CheckpointError, UnknownNameError
+from ..hub.load import HubOptions, RepoId, fetch, parse_id
 from .containers import Checkpoint, Stored, open_checkpoint
 
 PRESET = "myvit"  # how the names of presets begin
@@ -33,6 +37,7 @@ DESCRIPTIONS = (
     "preprocessor.json",
     "conversion.json",
 )
+CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,19 @@ class Source:
         return self.described.get("config.json", {})
 
     @cached_property
+    def card(self) -> dict[str, Any]:
+        """The metadata of the model card in a library's folder, where licences are stated; nothing without one."""
+        file = self.files[0].parent / CARD
+        if not self.described or not file.is_file():
+            return {}
+        head = re.match(r"---\s*\n(.*?)\n---", file.read_text(encoding="utf-8", errors="replace"), re.DOTALL)
+        try:
+            found = yaml.safe_load(head[1]) if head else None
+        except yaml.YAMLError:
+            return {}  # a card is for people; a broken one is no reason not to read the weights
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
     def sha256(self) -> dict[str, str]:
         """The checksum of every file that holds weights."""
         return {file.name: _sha256(file) for file in self.all_files}
@@ -83,10 +101,10 @@ class Source:
         return self.checkpoint.files + ((self.head_file,) if self.head_file else ())
 
 
-def locate(source: str | Path, head: str | Path | None = None) -> Source:
+def locate(source: str | Path, head: str | Path | None = None, hub: HubOptions | None = None) -> Source:
     """Find the files of a source: a file, a folder, a preset's name or a Hub id.
 
-    ``head`` is a linear head in a file of its own.
+    ``head`` is a linear head in a file of its own; ``hub`` says how to read from the Hub.
 
     Example:
         >>> locate("ViT-B_16.npz").files  # doctest: +SKIP
@@ -98,16 +116,23 @@ def locate(source: str | Path, head: str | Path | None = None) -> Source:
         return Source(str(source), (path,), _descriptions(path.parent), head_file=head_file)
     if path.is_dir():
         return Source(str(source), _weights(path), _descriptions(path), head_file=head_file)
-    from ..hub.load import fetch, parse_id  # only here: reading a repository is the Hub's business
-
-    repo = parse_id(_repository(source)) if str(source).startswith(PRESET) else parse_id(str(source))
+    repo = parse_id(_repository(source) if _is_preset(source) else str(source))
     if repo is None:
         raise CheckpointError(
             source, "no such file or folder, not a Hub id (owner/name[@revision][:file]), not a preset (myvit_...)"
         )
-    fetched = fetch(repo, WEIGHTS, DESCRIPTIONS)
+    return replace(locate_repo(repo, hub), name=str(source), head_file=head_file)
+
+
+def locate_repo(repo: RepoId, hub: HubOptions | None = None) -> Source:
+    """The files of a repository on the Hub, brought here."""
+    fetched = fetch(repo, WEIGHTS, (*DESCRIPTIONS, CARD), hub)
     files = (fetched.folder / repo.file,) if repo.file else _weights(fetched.folder)
-    return Source(str(source), files, _descriptions(fetched.folder), repo.name, fetched.revision, head_file)
+    return Source(repo.name, files, _descriptions(fetched.folder), repo.name, fetched.revision)
+
+
+def _is_preset(source: str | Path) -> bool:
+    return str(source).startswith(PRESET) and "/" not in str(source)
 
 
 def _repository(preset: str | Path) -> str:

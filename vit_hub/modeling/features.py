@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from .layers import PatchEmbed, Rope
@@ -91,6 +92,26 @@ class Intermediates(nn.Module):
             intermediates_only=True,
             attn_mask=attn_mask,
         )
+
+    @torch.jit.ignore
+    def attention_maps(
+        self,
+        x: Tensor,
+        layers: int | Sequence[int] | None = None,
+        heads: int | Sequence[int] | None = None,
+        queries: int | Sequence[int] | None = None,
+    ) -> dict[int, Tensor]:
+        """Who looks at whom: ``(batch, heads, queries, tokens)`` by block, see :func:`.attention.attention_maps`.
+
+        Example:
+            >>> from vit_hub import VisionTransformer, ViTConfig
+            >>> network = VisionTransformer(ViTConfig(img_size=32, embed_dim=48, depth=2, num_heads=3))
+            >>> network.attention_maps(torch.zeros(1, 3, 32, 32), layers=[-1], queries=1)[1].shape
+            torch.Size([1, 3, 1, 5])
+        """
+        from .attention import attention_maps
+
+        return attention_maps(self, x, layers, heads, queries=queries)
 
     def prune_intermediate_layers(
         self, indices: int | Sequence[int] = 1, prune_norm: bool = False, prune_head: bool = True

@@ -137,7 +137,7 @@ def fill(network: MyViT, source: Source) -> None:
 
     load_pretrained(
         network,
-        _readable(cfg),
+        _readable(cfg, source.cache_dir),
         num_classes=cfg.num_classes,  # channels and classes are adapted above, so timm sees none to adapt
         in_chans=3,
         filter_fn=translate_and_adapt,
@@ -191,15 +191,30 @@ def _sizes(stated: PretrainedCfg, overlay: Mapping[str, Any], base: dict[str, An
     return (*((height, width) for _, height, width in sizes), image_size(base))
 
 
-def _readable(cfg: PretrainedCfg) -> dict[str, Any]:
+def _readable(cfg: PretrainedCfg, cache_dir: str | Path | None) -> dict[str, Any]:
     """The configuration for timm to read by, with what it cannot read, or would share with the caller, already read."""
     changes: dict[str, Any] = {"custom_load": False}  # for formats that timm cannot read, and those are read here
     if cfg.state_dict:
         changes["state_dict"] = {name: tensor.clone() for name, tensor in cfg.state_dict.items()}
     elif str(cfg.file).endswith(_NOT_TIMMS) and cfg.source not in ("hf-hub", "local-dir"):
         changes["state_dict"] = read(str(cfg.file))
+    elif cfg.hf_hub_id and cfg.source != "local-dir" and (cfg.source == "hf-hub" or not cfg.file):
+        changes |= {"state_dict": _download(cfg, cache_dir), "source": ""}
     plain = dataclasses.asdict(dataclasses.replace(cfg, state_dict=None)) | changes
     return {name: value for name, value in plain.items() if value is not None}
+
+
+def _download(cfg: PretrainedCfg, cache_dir: str | Path | None) -> dict[str, Tensor]:
+    """The tensors of a repository on the Hub, also sharded ones; timm would take a pickle when safetensors fail."""
+    from ..conversion.source import locate_repo
+    from ..hub.load import HubOptions, parse_id
+
+    file = f":{cfg.hf_hub_filename}" if cfg.hf_hub_filename else ""
+    repo = parse_id(f"{cfg.hf_hub_id}{file}")
+    if repo is None:
+        raise CheckpointError(cfg.hf_hub_id, "not a Hub id (owner/name[@revision])")
+    located = locate_repo(repo, HubOptions(cache_dir=cache_dir, trust_cache=True))
+    return {name: stored.read() for name, stored in located.checkpoint.tensors.items()}
 
 
 def _flatten(state: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:

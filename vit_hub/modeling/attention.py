@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ..modeling.features import take_indices
-from ..modeling.layers import Block, Rope, rotate
-from ..modeling.vit import VisionTransformer
+from .features import Intermediates, take_indices
+from .layers import Block, Rope, rotate
+
+if TYPE_CHECKING:
+    from .vit import VisionTransformer
 
 CHUNK = 2**24  # attention weights held at a time, 64 MB of them
 
 
 def attention_maps(
-    network: VisionTransformer,
+    network: Intermediates,
     x: Tensor,
     layers: int | Sequence[int] | None = None,
     heads: int | Sequence[int] | None = None,
@@ -37,7 +40,7 @@ def attention_maps(
         queries: the rows to form: of the first n tokens, of these tokens, or all. The class token is the first.
 
     Example:
-        >>> from vit_hub.modeling.config import ViTConfig
+        >>> from vit_hub import VisionTransformer, ViTConfig
         >>> network = VisionTransformer(ViTConfig(img_size=32, embed_dim=48, depth=2, num_heads=3, num_classes=0))
         >>> {layer: list(maps.shape) for layer, maps in attention_maps(network, torch.zeros(1, 3, 32, 32)).items()}
         {0: [1, 3, 5, 5], 1: [1, 3, 5, 5]}
@@ -65,7 +68,7 @@ def attention_grid(network: VisionTransformer, x: Tensor, layer: int = -1, head:
     The class token asks; without one, all patches do and their mean is taken. The mean of the heads, or one head.
 
     Example:
-        >>> from vit_hub.modeling.config import ViTConfig
+        >>> from vit_hub import VisionTransformer, ViTConfig
         >>> network = VisionTransformer(ViTConfig(img_size=(32, 64), embed_dim=48, depth=2, num_heads=3))
         >>> attention_grid(network, torch.zeros(1, 3, 32, 64)).shape
         torch.Size([1, 2, 4])
@@ -82,7 +85,7 @@ def rollout(network: VisionTransformer, x: Tensor) -> Tensor:
     """Attention rollout (Abnar and Zuidema, 2020): what reaches the output from each patch, ``(batch, rows, cols)``.
 
     Example:
-        >>> from vit_hub.modeling.config import ViTConfig
+        >>> from vit_hub import VisionTransformer, ViTConfig
         >>> network = VisionTransformer(ViTConfig(img_size=32, embed_dim=48, depth=2, num_heads=3, reg_tokens=4))
         >>> rollout(network, torch.zeros(1, 3, 32, 32)).shape
         torch.Size([1, 2, 2])
@@ -119,7 +122,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def block_inputs(
-    network: VisionTransformer, x: Tensor, layers: int | Sequence[int] | None = None
+    network: Intermediates, x: Tensor, layers: int | Sequence[int] | None = None
 ) -> tuple[dict[int, Tensor], Rope | None]:
     """The tokens that enter the chosen blocks, and the rotary angles; nothing runs after the deepest of them."""
     wanted, deepest = take_indices(len(network.blocks), layers)
