@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ..errors import CheckpointError
+from ..hub.card import CARD, write_card
 from ..hub.folder import PROOF, WEIGHTS, new_folder, open_folder, write_folder
 from ..hub.load import HubOptions
 from ..hub.remote import Token
@@ -107,6 +109,9 @@ def convert(
         record = {**proof.record, "about": told, "resized": resizing(reading.config, config), "written": written}
         (folder / PROOF).write_text(json.dumps(record, indent=1) + "\n")
         proof.raise_if_wrong()
+        if (before := Path(out, CARD)).is_file():  # replaced with --force: what a person wrote there stays
+            shutil.copy(before, folder)
+        write_card(folder)
     return Conversion(Path(out), open_folder(out) if to == "vit_hub" else network, config, record, notes)
 
 

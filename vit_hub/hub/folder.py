@@ -110,6 +110,13 @@ def image_processor(described: MyViTConfig) -> MyViTImageProcessor:
     return MyViTImageProcessor.from_timm(described.to_dict()["pretrained_cfg"])
 
 
+def network_config(description: Mapping[str, Any]) -> ViTConfig:
+    """The network that a ``config.json`` of ours describes."""
+    channels, height, width = description["pretrained_cfg"]["input_size"]
+    given = {"in_chans": channels, "img_size": (height, width), "num_classes": description["num_classes"]}
+    return ViTConfig.from_dict({**description["model_args"], **given})
+
+
 def open_folder(folder: str | Path) -> VisionTransformer:
     """The network of a folder, its weights memory-mapped.
 
@@ -120,16 +127,7 @@ def open_folder(folder: str | Path) -> VisionTransformer:
 
     folder = Path(folder)
     description = json.loads((folder / "config.json").read_text())
-    size = description["pretrained_cfg"]["input_size"]
-    config = ViTConfig.from_dict(
-        {
-            **description["model_args"],
-            "in_chans": size[0],
-            "img_size": tuple(size[1:]),
-            "num_classes": description["num_classes"],
-        }
-    )
     dtype = getattr(torch, description.get("dtype", "float32"))
-    network = VisionTransformer(config, device="meta", dtype=dtype)
+    network = VisionTransformer(network_config(description), device="meta", dtype=dtype)
     network.load_state_dict(load_file(folder / WEIGHTS))
     return network.eval()
