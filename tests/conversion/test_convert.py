@@ -45,6 +45,16 @@ def timm_file(tmp_path: Path, change=None, **options) -> tuple[Path, torch.nn.Mo
     return tmp_path / "model.safetensors", model
 
 
+def test_a_folder_has_a_card_and_a_persons_words_in_it_stay(tmp_path: Path) -> None:
+    vit_hub.convert(TOKEN, tmp_path / "out")
+    card = tmp_path / "out" / "README.md"
+    assert "license: apache-2.0" in card.read_text()
+    card.write_text(card.read_text() + "\n## My own words\n")
+    vit_hub.convert(TOKEN, tmp_path / "out", force=True, img_size=96)
+    assert "Resized from 64 x 64 to 96 x 96" in card.read_text()
+    assert card.read_text().endswith("\n## My own words\n")
+
+
 # ---- all or nothing ----------------------------------------------------------------------------------------
 
 

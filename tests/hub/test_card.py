@@ -50,8 +50,10 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def folder(originals: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the classifier's folder, free to be changed."""
-    return Path(shutil.copytree(originals["classifier"], tmp_path / "my-vit"))
+    """A copy of the classifier's folder without the card that it came with, free to be changed."""
+    copied = Path(shutil.copytree(originals["classifier"], tmp_path / "my-vit"))
+    (copied / "README.md").unlink()
+    return copied
 
 
 def change(file: Path, **values: object) -> None:
