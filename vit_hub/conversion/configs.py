@@ -44,7 +44,8 @@ def read_description(described: Mapping[str, Json]) -> Described:
     if "open_clip_config.json" in described:
         return _open_clip(described["open_clip_config.json"])
     if config.get("model_type") == "myvit":
-        return _ours(config)
+        found = _ours(config)
+        return Described(found.fields, found.labels, {**found.about, **_processor(described)})
     if "model_type" in config:
         found = _transformers(config)
         return Described(found.fields, found.labels, {**found.about, **_processor(described)})
@@ -119,8 +120,8 @@ def _processor(described: Mapping[str, Json]) -> dict[str, Any]:
         edge = size.get("shortest_edge", size.get("height"))
         about["crop_pct"] = crop["height"] / edge if edge else 1.0
         about["crop_mode"] = "center" if "shortest_edge" in size else "squash"
-    elif isinstance(size, Mapping) and "height" in size:
-        about["crop_pct"], about["crop_mode"] = 1.0, "squash"
+    elif isinstance(size, Mapping) and "height" in size:  # transformers' own have no words for a crop, ours have
+        about["crop_pct"], about["crop_mode"] = processor.get("crop_pct", 1.0), processor.get("crop_mode", "squash")
     return about
 
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from ..modeling.attention import attention_grid, evaluating, patch_grid, rollout
 from ..modeling.layers import sincos_grid
 from ..modeling.vit import VisionTransformer
-from .attention import attention_grid, evaluating, patch_grid, rollout
 from .pixels import PictureError, colour, enlarge, mosaic, principal, sample, side_by_side, to_bytes, unit
 
 _TILES = 14  # a side of the position figure; larger grids show a sample of their positions

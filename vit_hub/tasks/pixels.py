@@ -1,14 +1,13 @@
-"""Numbers to pixels: principal directions, colours, mosaics; and images from files. Nothing here knows a network."""
+"""Numbers to pixels: principal directions, colours, mosaics. Nothing here knows a network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from ..errors import VitHubError
@@ -24,20 +23,6 @@ _VIRIDIS = np.array([list(bytes.fromhex(anchor)) for anchor in _ANCHORS.split()]
 
 class PictureError(VitHubError, ValueError):
     """A picture that cannot be made of this network, or of this image."""
-
-
-def open_image(image: str | Path | Image.Image) -> Image.Image:
-    """An image, upright, in eight bits."""
-    if not isinstance(image, Image.Image):
-        try:
-            with Image.open(image) as file:
-                file.load()
-                image = file
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-            raise PictureError(f"{image} cannot be read as an image: {error}") from error
-    if image.mode.startswith("I;16"):  # Pillow would clip instead of scale
-        image = Image.fromarray((np.asarray(image) // 256).astype(np.uint8))
-    return ImageOps.exif_transpose(image)
 
 
 def sample(length: int, most: int) -> list[int]:

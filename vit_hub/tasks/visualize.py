@@ -5,7 +5,6 @@ The numbers are made in :mod:`.attention`, the pictures in :mod:`.pictures`; all
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from ..errors import UndecidedError, UnknownNameError
-from ..modeling.vit import VisionTransformer
-from .attention import attention_grid, attention_maps, rollout
+from ..modeling.attention import attention_grid, attention_maps, rollout
+from .images import decode
+from .models import open_model, pixels
 from .pictures import (
-    as_batch,
     attention_image,
     before_after,
     compared,
@@ -25,10 +24,9 @@ from .pictures import (
     patch_filters,
     position_similarity,
     position_similarity_image,
-    resized,
     rollout_image,
 )
-from .pixels import PictureError, open_image
+from .pixels import PictureError
 
 KINDS = ("positions", "filters", "attention", "rollout", "pca")
 OF_AN_IMAGE = ("attention", "rollout", "pca")
@@ -57,8 +55,6 @@ def visualize(
         >>> visualize("my-vit", "pictures", image="cat.jpg", size=384)  # doctest: +SKIP
         [PosixPath('pictures/positions.png'), PosixPath('pictures/filters.png'), ...]
     """
-    from ..conversion.convert import load
-
     asked = KINDS if kinds is None else tuple(dict.fromkeys(kinds))
     for kind in asked:
         if kind not in KINDS:
@@ -67,13 +63,16 @@ def visualize(
         asked = tuple(kind for kind in asked if kind not in OF_AN_IMAGE)
     if image is None and (needy := [kind for kind in asked if kind in OF_AN_IMAGE]):
         raise UndecidedError({"image": f"{', '.join(needy)} show what the network sees in one"})
-    opened = None if image is None else open_image(image)
+    opened = None if image is None else decode(image)
 
-    native = load(source, **settings).float()
-    network = native if size is None else resized(native, size)
-    x = None if opened is None else _preprocess(network, opened, Path(source))
+    native = open_model(source, **settings)
+    model = native if size is None else open_model(source, size=size, **settings)
+    network = model.network
+    x = None if opened is None else pixels(model.processor, [opened])
     makers: dict[str, Callable[[], Image.Image]] = {
-        "positions": lambda: position_similarity_image(native) if size is None else compared(native, network),
+        "positions": lambda: (
+            position_similarity_image(network) if model is native else compared(native.network, network)
+        ),
         "filters": lambda: patch_filters(network),
         "attention": lambda: attention_image(network, _given(x)),
         "rollout": lambda: rollout_image(network, _given(x)),
@@ -92,24 +91,6 @@ def visualize(
     for file, picture in zip(written, pictures.values(), strict=True):
         picture.save(file)
     return written
-
-
-def _preprocess(network: VisionTransformer, image: Image.Image, source: Path) -> Tensor:
-    """An image as this source's preprocessing makes it, at the network's size."""
-    described = source / "preprocessor_config.json"
-    if not described.is_file():
-        return as_batch(network, image)
-    from ..modeling.image_processing_myvit import MyViTImageProcessor
-
-    words = json.loads(described.read_text())
-    height, width = network.config.img_size
-    changes: dict[str, Any] = {"size": {"height": height, "width": width}, "num_channels": network.config.in_chans}
-    if "crop_pct" not in words:  # another library's, which resizes without a crop
-        changes |= {"crop_pct": 1.0, "crop_mode": "squash"}
-    known = ("image_mean", "image_std", "resample", "crop_pct", "crop_mode", "rescale_factor")
-    processor = MyViTImageProcessor(**{name: words[name] for name in known if name in words} | changes)
-    pixels: Tensor = processor(image, return_tensors="pt")["pixel_values"]
-    return pixels
 
 
 def _given(x: Tensor | None) -> Tensor:
