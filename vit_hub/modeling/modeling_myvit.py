@@ -10,6 +10,7 @@ attention implementations, recorded outputs, losses, loading and saving.
 
 import copy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -223,6 +224,24 @@ class MyViTPreTrainedModel(PreTrainedModel):
         prefix = f"{self.base_model_prefix}."
         renamed = {prefix + name if prefix + name in own else name: tensor for name, tensor in state_dict.items()}
         return super().load_state_dict(renamed, *args, **kwargs)
+
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, **kwargs: Any) -> None:
+        """As transformers', with the preprocessing that the configuration states: the folder is whole."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process:
+            self._save_preprocessing(save_directory)
+
+    def _upload_modified_files(self, working_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        """As transformers', which has saved the model by now and pushes what is new in the folder."""
+        self._save_preprocessing(working_dir)
+        return super()._upload_modified_files(working_dir, *args, **kwargs)
+
+    def _save_preprocessing(self, folder: Any) -> None:
+        """Write preprocessor_config.json, but for one that is there: a processor of the user's own."""
+        from .image_processing_myvit import MyViTImageProcessor  # imports torchvision, which is slow
+
+        if not Path(folder, "preprocessor_config.json").exists():
+            MyViTImageProcessor.from_timm(self.config.to_dict()["pretrained_cfg"]).save_pretrained(folder)
 
     @staticmethod
     def _load_pretrained_model(
