@@ -36,7 +36,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 
 FILES = ["config.json", "model.safetensors", "preprocessor_config.json"]
 SIZES = {"20 MB": "myvit_ti16", "350 MB": "myvit_b16"}
-LARGE = os.environ.get("VIT_HUB_LARGE")  # set it to run the 350 MB case, which takes about a minute
 
 
 def images(folder_or_repo: Path | str) -> Tensor:
@@ -165,13 +164,7 @@ def test_others_go_through_timm_as_before(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["config.json", "pytorch_model.bin"]
 
 
-@pytest.mark.parametrize(
-    "size",
-    [
-        name if name == "20 MB" or LARGE else pytest.param(name, marks=pytest.mark.skip("set VIT_HUB_LARGE=1"))
-        for name in SIZES
-    ],
-)
+@pytest.mark.parametrize("size", SIZES)
 def test_a_real_size_in_parts_and_afresh(hub: LoopbackHub, tmp_path: Path, repo: str, size: str) -> None:
     """Multipart up, and down again in a process that has seen nothing; there once more from the cache alone."""
     folder = make(tmp_path / "my-vit", presets.compose(presets.fields(SIZES[size])))
