@@ -11,7 +11,20 @@
     ├── UnsupportedError     (ValueError) a network ours cannot hold exactly           .tensors .use_instead
     ├── UndecidedError       (ValueError) what neither file nor table nor user tells   .fields
     ├── VerificationError    (ValueError) numbers that differ from the reference's     .worst .tolerance
-    └── PictureError         (ValueError) a picture that cannot be made (tasks.pixels)
+    ├── PictureError         (ValueError) a picture that cannot be made (tasks.pixels)
+    │   └── UnreadableImage               an image that nobody can open (tasks.images)      .name .reason
+    ├── UnreadableRows       (ValueError) images that may not be left out (tasks.batches)   .rows
+    ├── DataError            (ValueError) data that cannot be used (tasks.data)
+    ├── LabelMismatch        (ValueError) classes that model and data do not share (tasks.labels)  .unmatched .known
+    ├── HeadError            (ValueError) a network that cannot classify (tasks.through)
+    ├── FeatureError         (ValueError) features that a network does not have (tasks.extract)
+    ├── RecipeError          (ValueError) a recipe that cannot be followed (tasks.recipe)
+    ├── ResumeError          (ValueError) checkpoints of another run (tasks.finetune)       .differences
+    ├── TrainingError        (RuntimeError) a training that leads nowhere (tasks.training)
+    ├── CardError            (ValueError) a card that cannot be merged without loss (hub.card_merge)
+    ├── LicenceError         (ValueError) unknown, or weaker than the source's (hub.licences)  .sources
+    └── HubError                          the Hub cannot be asked or says no (hub.remote)  .repo
+        └── PushError                     a push that is refused, or arrived otherwise (hub.push)
 
 Messages list everything at once and end with what to do next.
 """

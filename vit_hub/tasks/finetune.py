@@ -126,7 +126,7 @@ def _run(
     history = curves(tuner.state.log_history)
     measured = tuner.evaluate()
     metrics = {"top1": measured["eval_top1"], "loss": measured["eval_loss"]}
-    notes = (*splits.notes, *start.notes, *_unreadable(tuner, splits))
+    notes = (*splits.notes, *start.notes, *_unreadable(tuner, splits), *_chosen(tuner))
     if tuner.is_world_process_zero():
         write_trained(tuner, start, splits, out, metrics, history, notes, force=force)
     tuner.accelerator.wait_for_everyone()
@@ -144,6 +144,13 @@ def _unreadable(tuner: Tuner, splits: Splits) -> tuple[str, ...]:
     names = "; ".join(splits.training.name(row) for row in rows[:10])
     more = f"; and {len(rows) - 10} more" if len(rows) > 10 else ""
     return (f"{len(rows)} images to train on cannot be read and were left out: {names}{more}",)
+
+
+def _chosen(tuner: Tuner) -> tuple[str, ...]:
+    if not tuner.recipe.early_stopping:
+        return ()
+    step = tuner.state.best_global_step
+    return (f"the weights of step {step} were chosen on the rows held out: their accuracy flatters a little",)
 
 
 # ---- whose checkpoints are these -------------------------------------------------------------------------
