@@ -146,7 +146,7 @@ def test_nobody_is_logged_in(
 ) -> None:
     monkeypatch.delenv("HF_TOKEN")
     assert main(["push", str(folder), repo]) == 2
-    assert "nobody is logged in: run `hf auth login`, or give a token (--token" in capsys.readouterr().err
+    assert "run `hf auth login`, or give a token (HF_TOKEN, token=..., push --token)" in capsys.readouterr().err
     assert main(["push", str(folder), repo, "--token", "hf_writer"]) == 0
     printed = capsys.readouterr()
     assert "hf_writer" not in printed.out + printed.err

@@ -313,6 +313,16 @@ def test_a_trained_folder_goes_on_to_stock_formats(tuned, tmp_path):
 # ---- methods ---------------------------------------------------------------------------------------------
 
 
+def test_the_story_of_a_training_goes_with_its_weights(tuned, tmp_path):
+    large = vit_hub.resize(tuned.path, tmp_path / "large", 64)
+    assert read(large.path, "training.json") == read(tuned.path, "training.json")
+    card = (large.path / "README.md").read_text()
+    assert "before what was done to the weights afterwards" in card
+    assert "Then trained." in card
+    assert "Resized from 96 x 96 to 64 x 64" in card
+    assert not (large.path / "evaluation.json").exists()  # other weights, other accuracy
+
+
 def test_the_same_classes_keep_their_head_and_their_order(base, colours, tmp_path):
     result = finetune(base, colours, tmp_path / "out", **{**QUICK, "lr": 1e-9, "epochs": 1})
     assert result.head == "kept"

@@ -109,6 +109,8 @@ def convert(
         record = {**proof.record, "about": told, "resized": resizing(reading.config, config), "written": written}
         (folder / PROOF).write_text(json.dumps(record, indent=1) + "\n")
         proof.raise_if_wrong()
+        for told_before in located.training:
+            shutil.copy(told_before, folder)
         if (before := Path(out, CARD)).is_file():  # replaced with --force: what a person wrote there stays
             shutil.copy(before, folder)
         write_card(folder)

@@ -38,6 +38,7 @@ DESCRIPTIONS = (
     "conversion.json",
 )
 CARD = "README.md"
+TRAINING = ("training.json", "recipe.yaml")  # how the weights of a folder of ours were trained
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,12 @@ class Source:
             return {}  # a card is for people; a broken one is no reason not to read the weights
         return found if isinstance(found, dict) else {}
 
+    @property
+    def training(self) -> list[Path]:
+        """The story of a training, where the source is a folder of ours: it stays true of weights made from these."""
+        ours = self.config.get("model_type") == "myvit"
+        return [file for name in TRAINING if ours and (file := self.files[0].parent / name).is_file()]
+
     @cached_property
     def sha256(self) -> dict[str, str]:
         """The checksum of every file that holds weights."""
@@ -126,7 +133,7 @@ def locate(source: str | Path, head: str | Path | None = None, hub: HubOptions |
 
 def locate_repo(repo: RepoId, hub: HubOptions | None = None) -> Source:
     """The files of a repository on the Hub, brought here."""
-    fetched = fetch(repo, WEIGHTS, (*DESCRIPTIONS, CARD), hub)
+    fetched = fetch(repo, WEIGHTS, (*DESCRIPTIONS, CARD, *TRAINING), hub)
     files = (fetched.folder / repo.file,) if repo.file else _weights(fetched.folder)
     return Source(repo.name, files, _descriptions(fetched.folder), repo.name, fetched.revision)
 

@@ -79,7 +79,8 @@ def origin_steps(facts: Facts) -> Iterator[str]:
             where = f"[{plain(source['repo'])}](https://huggingface.co/{plain(source['repo'])}){revision}"
         files = ", ".join(f"`{plain(file['name'])}` (sha256 `{file['sha256']}`)" for file in source.get("files", ()))
         known = f", a release of {plain(step['release'])}" if step.get("release") else ""
-        line = f"{where}: {plain(step.get('family'))}{known}" + (f"; {files}" if files else "")
+        kind = "random weights" if source.get("container") == "random weights" else plain(step.get("family"))
+        line = f"{where}: {kind}{known}" + (f"; {files}" if files else "")
         if resized := step.get("resized"):
             old, new = resized["from"], resized["to"]
             line += (
@@ -87,7 +88,7 @@ def origin_steps(facts: Facts) -> Iterator[str]:
                 f"{size(new['grid'])}, positions {plain(resized['positions'])}, policy {plain(resized['policy'])})"
             )
         verdict = str(step.get("verdict", "not verified"))
-        yield line + ("." if verdict == "trained" else f". {verdict.capitalize()}.")
+        yield f"{line}. {'Then trained' if verdict == 'trained' else verdict.capitalize()}."
 
 
 def proof_rows(check: Json) -> Iterator[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ Token = str | bool | None  # as huggingface_hub has it: given, False for none at
 COMMIT = re.compile(r"[0-9a-f]{40}")
 WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds between tries
 PASSING = (408, 429, 500, 502, 503, 504)  # answers that may be another one later
-LOGIN = "run `hf auth login`, or give a token (--token, token=..., HF_TOKEN)"
+LOGIN = "run `hf auth login`, or give a token (HF_TOKEN, token=..., push --token)"
 
 
 class HubError(VitHubError):
