@@ -45,6 +45,18 @@ def timm_file(tmp_path: Path, change=None, **options) -> tuple[Path, torch.nn.Mo
     return tmp_path / "model.safetensors", model
 
 
+def test_the_weights_tell_where_they_came_from_without_anybodys_folders(tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    result = vit_hub.convert(TOKEN, tmp_path / "out")
+    with safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
+        told = file.metadata()
+    digest = hashlib.sha256(TOKEN.read_bytes()).hexdigest()
+    assert (told["format"], told["source"], told["source_sha256"]) == ("pt", "checkpoint.npz", digest)
+    for file in result.path.glob("*.*"):
+        assert str(TOKEN.parent) not in file.read_bytes().decode(errors="replace")
+
+
 def test_a_folder_has_a_card_and_a_persons_words_in_it_stay(tmp_path: Path) -> None:
     vit_hub.convert(TOKEN, tmp_path / "out")
     card = tmp_path / "out" / "README.md"

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from .. import __version__
 from ..errors import CheckpointError
 from ..hub.card import CARD, write_card
 from ..hub.folder import PROOF, WEIGHTS, new_folder, open_folder, write_folder
@@ -86,7 +87,12 @@ def convert(
                 dtype=dtype,
                 labels=reading.labels,
                 about=told,
-                metadata={"source": located.name, "family": reading.match.plan.dialect.name},
+                metadata={
+                    "source": located.origin,
+                    "source_sha256": " ".join(located.sha256.values()),
+                    "family": reading.match.plan.dialect.name,
+                    "vit_hub": __version__,
+                },
             )
             weights: Callable[[], Mapping[str, Tensor]] = partial(load_file, folder / WEIGHTS)
             written = None

@@ -168,7 +168,7 @@ def _record(source: Source, reading: Reading, digest: str | None, notes: Sequenc
     return {
         "vit_hub": __version__,
         "source": {
-            "name": source.name,
+            "name": source.origin,
             "repo": source.repo,
             "revision": source.revision,
             "files": [

@@ -93,6 +93,11 @@ class Source:
         return found if isinstance(found, dict) else {}
 
     @property
+    def origin(self) -> str:
+        """What to call it in records: a repository and its commit, or a name without anybody's folders."""
+        return f"{self.repo}@{self.revision}" if self.repo else Path(self.name).resolve().name
+
+    @property
     def training(self) -> list[Path]:
         """The story of a training, where the source is a folder of ours: it stays true of weights made from these."""
         ours = self.config.get("model_type") == "myvit"

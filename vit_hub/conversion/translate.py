@@ -84,14 +84,13 @@ def _with_mask_token(match: Match, settings: Mapping[str, Any]) -> Match:
 
 def _with_head(match: Match, source: Source) -> Match:
     """The linear head of a second file as two more tensors."""
-    if not source.head:
+    if source.head_file is None:
         return match
     if any(move.target.startswith("head.") for move in match.plan.moves):
         raise TranslationError(match.plan.dialect.name, unexpected=["--head, but the checkpoint has a head already"])
     moves = tuple(Move(name, (name,), as_is(name)) for name in source.head)
-    view = replace(
-        match.view, names={**match.view.names, **{name: f"{source.head_file}: {name}" for name in source.head}}
-    )
+    names = {name: f"{source.head_file.name}: {name}" for name in source.head}
+    view = replace(match.view, names={**match.view.names, **names})
     plan = replace(match.plan, moves=(*match.plan.moves, *moves))
     return Match(view, plan, {**match.tensors, **source.head})
 

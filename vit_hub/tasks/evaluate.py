@@ -65,7 +65,8 @@ def evaluate(
     classes = _align(classifier, opened, labels)
     reader = Reader(opened, batch_size, classifier.preprocess, limit, strict, workers)
     size = list(classifier.image_size)
-    settings = {"through": through, "dtype": dtype, "labels": labels, "limit": limit, "image_size": size}
+    named = None if labels is None else Path(labels).name  # of a file without anybody's folders
+    settings = {"through": through, "dtype": dtype, "labels": named, "limit": limit, "image_size": size}
 
     run = fingerprint(opened, weights=classifier.weights_sha256, batch_size=batch_size, **settings) if resume else ""
     partial = Partial(resume, run, state.process_index)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..hub.card import write_card
 from ..hub.folder import PROOF, new_folder, write_folder
 from .recipe import Recipe
@@ -40,7 +41,12 @@ def write_trained(
             ((name, tensor.detach().cpu()) for name, tensor in weights.items()),
             labels=start.labels,
             about=start.about,
-            metadata={"source": source["name"], "family": start.record["family"], "trained": "true"},
+            metadata={
+                "source": source["name"],
+                "source_sha256": " ".join(file["sha256"] for file in source["files"]),
+                "trained": "true",
+                "vit_hub": __version__,
+            },
         )
         versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
         told = [f"the head is {start.head}", *notes]
