@@ -52,11 +52,23 @@ def test_settings_are_read_as_values() -> None:
     assert setting("init_values=none") == ("init_values", None)
 
 
-@pytest.mark.parametrize("command", [[], ["convert"], ["inspect"], ["verify"], ["resize"], ["visualize"]])
-def test_every_help_teaches(command: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "vit_hub.cli", *command, "--help"], capture_output=True, text=True)
+COMMANDS = "convert inspect resize verify card push predict eval features finetune visualize".split()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_teaches(command: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: vit-hub {command} ")
+    assert f"vit-hub {command} " in printed[printed.index("examples:") :]
+
+
+def test_help_lists_every_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "vit_hub.cli", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
-    assert "usage: vit-hub" in done.stdout
+    assert all(f"\n    {command} " in done.stdout for command in COMMANDS)
 
 
 def test_help_needs_no_torch() -> None:

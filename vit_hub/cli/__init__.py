@@ -73,6 +73,6 @@ def _parser() -> argparse.ArgumentParser:
         room.add(commands)
     for name, command in commands.choices.items():
         own = [line for line in EXAMPLES.splitlines() if f" {name} " in line]
-        command.epilog = "\n".join(["examples:", *own])
+        command.epilog = "\n".join(filter(None, [command.epilog, "examples:", *own]))
         command.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser

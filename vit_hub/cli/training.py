@@ -20,7 +20,6 @@ def add(commands: Commands) -> None:
         "finetune",
         help="train on labelled images; the result is the same folder",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     finetune.add_argument("model", help="a file, a folder, a preset or a Hub id")
     finetune.add_argument("data", help="a folder of images (a class a folder), a file, or the Hub id of a data set")
