@@ -68,7 +68,7 @@ def test_every_help_teaches(command: str, capsys: pytest.CaptureFixture) -> None
 def test_help_lists_every_command() -> None:
     done = subprocess.run([sys.executable, "-m", "vit_hub.cli", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
-    assert all(f"\n    {command} " in done.stdout for command in COMMANDS)
+    assert all(f"\n    {command}" in done.stdout for command in COMMANDS)
 
 
 def test_help_needs_no_torch() -> None:
