@@ -1,4 +1,4 @@
-"""Use a model on data: look inside it, and whatever else needs images rather than checkpoints.
+"""Use a model on data: predict, evaluate, extract features, fine-tune, look inside.
 
-Functions first, commands second; each takes any source that ``convert`` takes.
+Functions first, commands second; each takes any source that ``convert`` takes, and any source of ``datasets``.
 """
