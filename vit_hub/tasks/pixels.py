@@ -73,6 +73,12 @@ def mosaic(tiles: Pixels, gap: int = 4) -> Image.Image:
     return Image.fromarray(sheet)
 
 
+def visible(picture: Image.Image, side: int = 224) -> Image.Image:
+    """A small picture enlarged by a whole factor, to about this size, for people to see."""
+    factor = max(1, side // max(picture.size))
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+
+
 def side_by_side(figures: Sequence[Image.Image], captions: Sequence[str]) -> Image.Image:
     """Figures in a row on white, a line of words above each."""
     margin, line = 24, 24

@@ -26,7 +26,7 @@ from .pictures import (
     position_similarity_image,
     rollout_image,
 )
-from .pixels import PictureError
+from .pixels import PictureError, visible
 
 KINDS = ("positions", "filters", "attention", "rollout", "pca")
 OF_AN_IMAGE = ("attention", "rollout", "pca")
@@ -89,7 +89,7 @@ def visualize(
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{kind}.png" for kind in pictures]
     for file, picture in zip(written, pictures.values(), strict=True):
-        picture.save(file)
+        visible(picture).save(file)
     return written
 
 
