@@ -158,14 +158,27 @@ def test_an_eval_split_is_read_by_names(colours):
         open_splits({**both, "test": strange}, Recipe(eval_split="test"))
 
 
+def test_a_stream_gives_the_same_rows_and_a_limit_the_first(colours, tmp_path):
+    whole, streamed = (
+        open_splits(data, Recipe(held_out=0.3)) for data in (colours, colours.to_iterable_dataset(num_shards=3))
+    )
+    assert streamed.labels == whole.labels == tuple(COLOURS)
+    assert (streamed.training.classes, streamed.held_out.classes) == (whole.training.classes, whole.held_out.classes)
+    assert list(streamed.training.data.dataset) == list(whole.training.data.dataset)
+    colours.to_parquet(tmp_path / "colours.parquet")
+    few = open_splits(tmp_path / "colours.parquet", Recipe(streaming=True, limit=12))
+    assert len(few.training) + len(few.held_out) == 12
+    assert few.training.data.name == "colours.parquet"
+    few = open_splits(colours, Recipe(limit=12))
+    assert len(few.training) + len(few.held_out) == 12
+
+
 def test_rows_without_a_label_are_left_out_and_told(colours):
     features = Features({"image": Image(decode=False), "label": Value("int64")})
     rows = [{"image": row["image"], "label": None if at == 4 else at % 2} for at, row in enumerate(colours)]
     splits = open_splits(Dataset.from_list(rows, features=features), Recipe())
     assert len(splits.training) + len(splits.held_out) == 32
     assert any("1 rows" in note for note in splits.notes)
-    with pytest.raises(DataError, match="a stream"):
-        open_splits(colours.to_iterable_dataset(), Recipe())
     with pytest.raises(DataError, match="no labels"):
         open_splits(colours.remove_columns("label"), Recipe())
 

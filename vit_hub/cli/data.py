@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from typing import Any
 
-from .values import Commands, add_settings, value_of
+from .values import Commands, add_settings, quiet_in_logs, value_of
 
 
 def add(commands: Commands) -> None:
@@ -206,8 +205,7 @@ def _model(options: argparse.Namespace) -> Any:
 
 
 def _opening(options: argparse.Namespace) -> dict[str, Any]:
-    if not sys.stderr.isatty():  # the bars of ``datasets`` would fill a log
-        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    quiet_in_logs()
     words = "config revision image_column label_column streaming".split()
     return {word: getattr(options, word) for word in words}
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from .values import Commands, add_settings, value_of
+from .values import Commands, add_settings, quiet_in_logs, value_of
 
 EPILOG = """All of it can stand in a recipe (--recipe r.yaml); options override it,
 and recipe.yaml in the result says what was done.
@@ -67,6 +67,8 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "--data-revision": _word("its revision"),
         "--image-column": _word("where types do not tell"),
         "--label-column": _word("where types do not tell"),
+        "--streaming": _switch("read on the way instead of downloading all of it first"),
+        "--limit": _number("only the first so many rows of each split"),
     },
     "schedule": {
         "--epochs": _number("default 10"),
@@ -106,6 +108,7 @@ def _finetune(options: argparse.Namespace) -> int:
     from ..tasks.finetune import finetune
     from ..tasks.processes import processes
 
+    quiet_in_logs()
     given = {name: value for name, value in vars(options).items() if name.startswith("recipe_") and value is not None}
     result = finetune(
         options.model,

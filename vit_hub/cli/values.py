@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # argparse has no public name for it
@@ -48,3 +50,9 @@ def value_of(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def quiet_in_logs() -> None:
+    """Without a terminal, the bars of ``datasets`` would fill a log."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")

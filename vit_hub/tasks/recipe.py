@@ -58,6 +58,8 @@ class Recipe:
     data_revision: str | None = None
     image_column: str | None = None
     label_column: str | None = None
+    streaming: bool = False  # read on the way instead of downloading all of it first
+    limit: int | None = None  # only the first so many rows of each split
 
     # The schedule: AdamW, linear warm-up, cosine to zero
     epochs: int = 10
@@ -128,6 +130,8 @@ class Recipe:
             yield f"betas={list(self.betas)} must be in [0, 1)"
         if not 0 <= self.randaugment <= 30:
             yield f"randaugment={self.randaugment} must be in 0 ... 30"
+        if self.limit is not None and self.limit < 1:
+            yield f"limit={self.limit} must be at least 1"
         if self.workers is not None and self.workers < 0:
             yield f"workers={self.workers} must not be negative"
         if self.batch_size % max(self.accumulate, 1):

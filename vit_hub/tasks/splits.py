@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,17 +73,32 @@ def open_splits(source: Any, recipe: Recipe) -> Splits:
         "revision": recipe.data_revision,
         "image_column": recipe.image_column,
         "label_column": recipe.label_column,
+        "streaming": recipe.streaming,
     }
-    data = open_data(source, split=recipe.split, **words)
+    data = _on_disk(open_data(source, split=recipe.split, **words), recipe.limit)
     training, notes = _labelled(data, data.labels)
     if recipe.eval_split is not None:
-        held_out, more = _labelled(open_data(source, split=recipe.eval_split, **words), data.labels)
+        other = _on_disk(open_data(source, split=recipe.eval_split, **words), recipe.limit)
+        held_out, more = _labelled(other, data.labels)
         return Splits(training, held_out, data.labels, (*notes, *more))
     chosen = stratified(training.classes, recipe.held_out, recipe.seed)
     share = f"{recipe.held_out:g} of every class, seed {recipe.seed}"
     kept = training.part(sorted(set(range(len(training))) - chosen), f"{data.split} without {share}")
     told = f"no eval split was given: {len(chosen)} of {len(training)} rows are held out, {share}"
     return Splits(kept, training.part(sorted(chosen), f"{data.split}: {share}"), data.labels, (*notes, told))
+
+
+def _on_disk(data: ImageData, limit: int | None) -> ImageData:
+    """The rows, or the first of them. Those of a stream are stored: a training comes back to each, in its own order."""
+    from datasets import Dataset
+
+    if data.indexed:
+        rows = data.dataset if limit is None else data.dataset.select(range(min(limit, len(data.dataset))))
+    else:
+        stream = data.dataset if limit is None else data.dataset.take(limit)
+        rows = Dataset.from_generator(partial(iter, stream), features=stream.features)
+    opened = open_data(rows, image_column=data.image_column, label_column=data.label_column)
+    return replace(opened, name=data.name, config=data.config, split=data.split, revision=data.revision)
 
 
 def stratified(classes: Sequence[int], part: float, seed: int) -> set[int]:
@@ -106,10 +122,6 @@ def stratified(classes: Sequence[int], part: float, seed: int) -> set[int]:
 
 def _labelled(data: ImageData, labels: tuple[str, ...]) -> tuple[Images, tuple[str, ...]]:
     """The rows with a label; a class is the place of its name in ``labels``."""
-    from datasets import Dataset
-
-    if not isinstance(data.dataset, Dataset):
-        raise DataError(f"{data.name}: a stream cannot be shuffled and split; load it whole, or a part of it")
     if data.label_column is None:
         columns = ", ".join(data.dataset.column_names or ())
         raise DataError(f"{data.name}, split {data.split!r} has no labels; choose with --label-column of: {columns}")
