@@ -74,7 +74,7 @@ def _compare(ours: VisionTransformer, theirs: torch.nn.Module, output) -> None:
     weights = torch.randn(y.shape)
     (y * weights).sum().backward()
     (z * weights).sum().backward()
-    torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine.grad, other.grad, rtol=1e-5, atol=1e-5)
 
 
 def _compare_parameters(wanted: dict[str, torch.Tensor], theirs: torch.nn.Module) -> None:
@@ -82,5 +82,5 @@ def _compare_parameters(wanted: dict[str, torch.Tensor], theirs: torch.nn.Module
     assert len(compared) > 20
     for name, gradient in compared:
         torch.testing.assert_close(
-            wanted[name].detach(), gradient, rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+            wanted[name].detach(), gradient, rtol=1e-5, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
         )

@@ -108,4 +108,4 @@ def test_a_larger_patch_gives_the_same_tokens() -> None:
     policy = Resample("bicubic", antialias=False)
     larger = F.interpolate(patch, size=(32, 32), mode="bicubic")
     tokens = (resample_patch_kernel(weight, (32, 32), policy) * larger).sum((1, 2, 3))
-    torch.testing.assert_close(tokens, (weight * patch).sum((1, 2, 3)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(tokens, (weight * patch).sum((1, 2, 3)), rtol=1e-6, atol=1e-5)  # sums of 768 products

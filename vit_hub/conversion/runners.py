@@ -16,6 +16,7 @@ from typing import Any
 import einops
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from ..errors import TranslationError
 from ..modeling.config import ViTConfig
@@ -57,15 +58,17 @@ def quiet() -> Iterator[None]:
 
 
 def recorded(blocks: nn.ModuleList | nn.Sequential, call: Callable[[], Any]) -> tuple[Any, list[Tensor]]:
-    """Call a model and note what each of its blocks gave."""
+    """Call a model and note what each of its blocks gave, with a bar on a terminal."""
     seen: list[Tensor] = []
+    bar = tqdm(total=len(blocks), desc="proving", unit="block", disable=None, leave=False)
 
     def note(module: nn.Module, args: Any, output: Any) -> None:
         seen.append((output[0] if isinstance(output, tuple) else output).detach())
+        bar.update()
 
     handles = [block.register_forward_hook(note) for block in blocks]
     try:
-        with torch.inference_mode():
+        with bar, torch.inference_mode():
             return call(), seen
     finally:
         for handle in handles:
